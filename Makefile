@@ -1,0 +1,63 @@
+# `make test` and `make serve` are each enough on their own; both set up what is missing first.
+#
+#   make test ARGS="-k refund"    only some tests
+#   make setup PYTHON=python3.12  another interpreter (default: the first of at least 3.11 that is found)
+
+PYTHON ?=
+EXTRAS ?= dev,redis,postgres,lab
+ARGS ?=
+
+BIN := .venv/bin
+STAMP := .venv/.installed
+TYPED := src tests tools $(wildcard examples)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup serve test check format bench docs soak clean
+
+help:
+	@echo "setup   virtual environment in .venv, and Debian packages that tests need"
+	@echo "serve   the Sunday incident: one refund, three crashes, with and without Semel"
+	@echo "test    all tests, then check"
+	@echo "check   format, lint, types"
+	@echo "format  put the code into its format"
+	@echo "bench   the README's figures, measured here"
+	@echo "docs    links hold and examples in README and docs run"
+	@echo "soak    the long races"
+	@echo "clean   caches and build output"
+
+setup: $(STAMP)
+
+# Remade only when what it installs has changed.
+$(STAMP): pyproject.toml constraints.txt tools/setup
+	@PYTHON="$(PYTHON)" EXTRAS="$(EXTRAS)" tools/setup .venv
+	@touch $@
+
+serve: setup
+	$(BIN)/semel demo
+
+test: setup
+	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
+	@$(MAKE) --no-print-directory check
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy $(TYPED)
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: setup
+	$(BIN)/semel bench $(ARGS)
+
+docs: setup
+	$(BIN)/python -m tools.check_docs
+
+# A soak may run for an hour; what hangs longer is stuck.
+soak: setup
+	$(BIN)/python -m pytest -m slow --timeout 3600 $(ARGS)
+
+clean:
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests tools $(wildcard examples) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,335 @@
+"""Style is executed: each rule here is a table on top and one test below that fails on a breach.
+
+Every rule is also shown a breach, so that none of them passes because it stopped looking.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.tidy import source
+
+# From the inside out. A module may import its own row and the rows above, never one below.
+# A name stands for itself and everything under it; the longest one counts. "" is semel/__init__.py.
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("errors", "limits", "clock", "durations"),
+    ("keys", "record", "window"),
+    ("transaction",),
+    ("audit", "shapes", "secrecy", "signature", "arguments", "values", "result"),
+    ("contract", "meaning", "outcome", "cache", "tally"),
+    ("stores",),
+    ("drive", "sweep", "keeper", "approvals", "records"),
+    ("ledger", "step"),
+    ("guard",),
+    ("tool", "declare"),
+    ("",),
+    ("testing", "doctor", "audit_report"),
+    ("outbox", "metrics", "bus"),
+    ("worker", "integrations"),
+    ("gateway",),
+    ("lab",),
+    ("cli", "__main__"),
+)
+
+# Nobody outside these imports them, whatever the rows say; the command starts what it is asked to start.
+CLOSED = {"gateway": {"gateway", "cli"}, "lab": {"lab", "cli"}, "cli": {"cli", "__main__"}}
+
+# What `semel` offers, and where it is explained: the section of the interface it belongs to.
+PUBLIC: dict[str, str] = {
+    "Approval": "contract",
+    "CannotTell": "contract",
+    "DidNotHappen": "contract",
+    "Happened": "contract",
+    "Key": "step",
+    "Ledger": "ledger",
+    "PartialSuccess": "contract",
+    "ToolCall": "contract",
+    "ToolError": "contract",
+    "ToolResult": "contract",
+    "Transaction": "contract",
+    "current_fence": "contract",
+    "current_key": "contract",
+    "errors": "contract",
+    "open": "ledger",
+    "tool_contract": "contract",
+}
+
+# Only clock.py reads a clock or rolls dice; a name stands for everything under it.
+TIME_AND_CHANCE = (
+    "time.time",
+    "time.time_ns",
+    "time.monotonic",
+    "time.monotonic_ns",
+    "time.perf_counter",
+    "time.perf_counter_ns",
+    "time.process_time",
+    "time.clock_gettime",
+    "time.clock_gettime_ns",
+    "time.gmtime",
+    "time.localtime",
+    "time.sleep",
+    "asyncio.sleep",
+    "datetime.datetime.now",
+    "datetime.datetime.utcnow",
+    "datetime.datetime.today",
+    "datetime.date.today",
+    "random",
+    "secrets",
+    "os.urandom",
+    "os.getrandom",
+    "uuid.uuid1",
+    "uuid.uuid4",
+    "uuid.uuid7",
+)
+
+# Measuring is no decision, so these two may look at a stopwatch.
+STOPWATCH = ("time.perf_counter", "time.perf_counter_ns")
+MAY_MEASURE = ("lab", "testing")
+
+MAY_PRINT = ("lab", "cli", "__main__")
+
+# The lab compares Semel with statements written by hand, so it writes some by hand.
+MAY_WRITE_SQL = ("lab",)
+
+NAMELESS = {"utils", "util", "common", "helpers", "helper", "manager", "managers", "misc"}
+
+# Longer than nine in ten functions of the code we admire by far; such a function tells two stories.
+FUNCTION_LINES_MAX = 60
+
+# Statements are written in one case, prose begins with a capital and goes on small.
+SQL = re.compile(
+    r"\s*(?-i:(?![A-Z][a-z]))(SELECT\s.+\sFROM\s|SELECT\s+\w+\(|INSERT\s+(OR\s+\w+\s+)?INTO\s|REPLACE\s+INTO\s|UPDATE\s+\S+\s+SET\s"
+    r"|DELETE\s+FROM\s|WITH\s+\w+.*\sAS\s*\(|(CREATE|DROP|ALTER)\s+(TEMP\w*\s+|UNIQUE\s+)?(TABLE|INDEX|TRIGGER|VIEW)\s)",
+    re.IGNORECASE | re.DOTALL,
+)
+
+# Spelt in pieces, so that this file does not break its own rule.
+MACHINE_PATH = re.compile(
+    r"(?<![\w.~-])/(?:" + "|".join(("work", "root", "home", "Users", "tmp", "opt")) + r")/\w"
+)
+REGISTRY = re.compile(
+    "|".join(("pypi" + r"\.org", "python" + "hosted", "index-" + "url", "find-" + "links")), re.IGNORECASE
+)
+
+
+MODULES = source.modules()
+KNOWN = {*MODULES, *(room for rooms in LAYERS for room in rooms)}
+
+
+def within(name: str, rooms: tuple[str, ...] | set[str]) -> bool:
+    return any(name == room or (room and name.startswith(f"{room}.")) for room in rooms)
+
+
+def row(name: str) -> int | None:
+    """The row of the module: that of the longest name in the table which covers it."""
+    rows = {room: number for number, rooms in enumerate(LAYERS) for room in rooms}
+    parts = name.split(".")
+    covering = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    return next((rows[room] for room in covering if room in rows), None)
+
+
+def upward_imports(module: source.Module) -> list[str]:
+    return [
+        f"{module.at(node)} imports {reached or 'semel'}"
+        for node, reached in source.imports(module, KNOWN)
+        if (row(reached) or 0) > (row(module.name) or 0) or not open_to(reached, module.name)
+    ]
+
+
+def open_to(reached: str, importer: str) -> bool:
+    return all(within(importer, guests) for room, guests in CLOSED.items() if within(reached, (room,)))
+
+
+def clock_reads(module: source.Module) -> list[str]:
+    return [
+        f"{module.at(node)} uses {name}"
+        for node, name in source.called_names(module)
+        if within(name, TIME_AND_CHANCE) and not (name in STOPWATCH and within(module.name, MAY_MEASURE))
+    ]
+
+
+def sql_texts(module: source.Module) -> list[str]:
+    return [f"{module.at(node)} {text[:40]!r}" for node, text in source.texts(module) if SQL.match(text)]
+
+
+def prints(module: source.Module) -> list[str]:
+    return [module.at(node) for node in source.prints(module)]
+
+
+def long_functions(module: source.Module) -> list[str]:
+    return [
+        f"{module.at(node)} {node.name} has {lines} lines"
+        for node in source.functions(module)
+        if (lines := (node.end_lineno or node.lineno) - node.lineno + 1) > FUNCTION_LINES_MAX
+    ]
+
+
+def machine_words(text: str) -> list[str]:
+    return [found.group() for pattern in (MACHINE_PATH, REGISTRY) for found in pattern.finditer(text)]
+
+
+def breaches(rule, but=()) -> list[str]:
+    return [breach for module in MODULES.values() if not within(module.name, but) for breach in rule(module)]
+
+
+def test_every_module_has_a_row_in_the_layers() -> None:
+    assert {"clock", "errors", "stores.memory"} <= set(MODULES)
+    assert [name for name in MODULES if row(name) is None] == []
+
+
+def test_no_module_imports_one_further_out() -> None:
+    assert breaches(upward_imports) == []
+
+
+def test_time_and_chance_come_from_the_clock_alone() -> None:
+    assert breaches(clock_reads, but=("clock",)) == []
+
+
+def test_every_public_name_is_listed_and_every_listed_one_is_there() -> None:
+    # Here, not on top: a library that cannot be imported should fail this test, not hide the others.
+    import semel
+
+    assert sorted(semel.__all__) == sorted(PUBLIC)
+    assert [name for name in PUBLIC if not hasattr(semel, name)] == []
+
+
+def test_no_module_is_named_after_nothing() -> None:
+    assert [name for name in MODULES if NAMELESS & set(name.split("."))] == []
+
+
+def test_atomic_steps_are_sql_files_not_strings() -> None:
+    assert breaches(sql_texts, but=MAY_WRITE_SQL) == []
+
+
+def test_the_library_does_not_print() -> None:
+    assert breaches(prints, but=MAY_PRINT) == []
+
+
+def test_no_function_outgrows_a_screen() -> None:
+    assert breaches(long_functions) == []
+
+
+def test_no_file_names_this_machine_or_a_package_registry() -> None:
+    found = {str(path): words for path, text in source.text_files() if (words := machine_words(text))}
+    assert found == {}
+
+
+def test_every_folder_of_tests_is_a_package() -> None:
+    folders = {path.parent for path in (source.ROOT / "tests").rglob("test_*.py")}
+    assert [str(folder) for folder in folders if not (folder / "__init__.py").exists()] == []
+
+
+def module(text: str, name: str = "record") -> source.Module:
+    return source.parse(text, source.LIBRARY / f"{name.replace('.', '/')}.py")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("record", "from semel import guard"),
+        ("record", "from semel.guard import perform"),
+        ("record", "import semel.guard"),
+        ("record", "from .guard import perform"),
+        ("record", "def late():\n    from . import guard"),
+        ("record", "import semel"),
+        ("stores.memory", "from ..ledger import Ledger"),
+        ("stores.memory", "from semel.testing import FakeClock"),
+        ("worker", "from semel.gateway import app"),
+        ("gateway.app", "from semel.lab import bench"),
+    ],
+)
+def test_an_upward_import_is_found(name: str, text: str) -> None:
+    assert len(upward_imports(module(text, name))) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("guard", "from semel import errors\nfrom semel.record import Record\nfrom . import keys"),
+        ("stores.sqlite", "from .base import Store\nfrom ..record import Record"),
+        ("cli", "import semel\nfrom semel.lab import demo"),
+        ("record", "import semelparous\nfrom pydantic import BaseModel"),
+    ],
+)
+def test_an_inward_import_is_left_alone(name: str, text: str) -> None:
+    assert upward_imports(module(text, name)) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import time\ntime.time()",
+        "import time as t\nnow = t.monotonic",
+        "from time import time_ns\ntime_ns()",
+        "import datetime\ndatetime.datetime.now(datetime.UTC)",
+        "from datetime import datetime as moment\nmoment.now()",
+        "import random\nrandom.random()",
+        "from random import SystemRandom\nSystemRandom()",
+        "import secrets\nsecrets.token_bytes()",
+        "import os\nos.urandom(16)",
+        "import uuid\nuuid.uuid4()",
+    ],
+)
+def test_a_look_at_a_clock_or_a_roll_of_dice_is_found(text: str) -> None:
+    assert clock_reads(module(text)) != []
+
+
+def test_a_stopwatch_is_for_the_lab_and_testing() -> None:
+    text = "import time\ntime.perf_counter()"
+    assert clock_reads(module(text, "guard")) != []
+    assert clock_reads(module(text, "lab.bench")) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'x = "SELECT a, b FROM records WHERE key = ?"',
+        'x = """\n  insert or ignore into records values (?)"""',
+        'x = f"UPDATE {table} SET state = ?"',
+        'x = "DELETE FROM records WHERE key = ?"',
+        'x = "CREATE TABLE IF NOT EXISTS records (key BLOB)"',
+    ],
+)
+def test_sql_in_a_string_is_found(text: str) -> None:
+    assert len(sql_texts(module(text))) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'x = "PRAGMA journal_mode = WAL"',
+        'x = "BEGIN IMMEDIATE"',
+        'x = "COMMIT"',
+        'x = "update the contract, then try again"',
+        'x = "Select another step from the list"',
+        '"""SELECT a FROM b: prose about a statement."""',
+    ],
+)
+def test_pragmas_transactions_and_prose_are_no_sql(text: str) -> None:
+    assert sql_texts(module(text)) == []
+
+
+def test_a_print_and_a_long_function_are_found() -> None:
+    assert prints(module("def f():\n    print(1)")) == ["record:2"]
+    assert prints(module("x.print(1)")) == []
+    long = "def f():\n" + "    x = 1\n" * FUNCTION_LINES_MAX
+    assert len(long_functions(module(long))) == 1
+
+
+@pytest.mark.parametrize("parts", [("", "root", "x"), ("sqlite:///", "tmp", "a.db"), ("(", "home", "me")])
+def test_a_path_of_a_machine_is_found(parts: tuple[str, ...]) -> None:
+    assert len(machine_words("/".join(parts))) == 1
+
+
+def test_a_registry_is_found_and_a_relative_path_is_not() -> None:
+    assert len(machine_words("https://" + "pypi" + ".org/project")) == 1
+    assert machine_words("docs/home/x ./tmp/x https://example.org/work/x sqlite:////absolute.db") == []
+
+
+def test_the_files_of_the_repository_are_seen() -> None:
+    seen = {path for path, _ in source.text_files()}
+    assert {Path("pyproject.toml"), Path("tests/tidy/test_tidy.py")} <= seen
+    assert not any(".venv" in path.parts for path in seen)
