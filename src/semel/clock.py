@@ -1,0 +1,73 @@
+"""Time and chance. Nothing else in Semel reads a clock or rolls dice, so a test can replace both."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Where time and chance come from."""
+
+    runs: bool
+    """Whether time passes by itself. Where it does not, nothing is done in the background."""
+
+    def now_us(self) -> int:
+        """Microseconds since 1970, by the wall."""
+
+    def monotonic(self) -> float:
+        """Seconds that never step back; only differences mean something."""
+
+    def sleep(self, seconds: float) -> None: ...
+
+    async def asleep(self, seconds: float) -> None: ...
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        """Whether the event came within so many seconds."""
+
+    async def await_future(self, future: asyncio.Future[None], seconds: float) -> bool:
+        """Whether the future was done within so many seconds; it is never cancelled by this."""
+
+    def random(self) -> float:
+        """Evenly from 0 up to 1: for jitter."""
+
+    def token(self) -> bytes:
+        """16 bytes that nobody can guess."""
+
+
+class SystemClock:
+    """The machine's own."""
+
+    runs = True
+    now_us = staticmethod(lambda: time.time_ns() // 1000)
+    monotonic = staticmethod(time.monotonic)
+    sleep = staticmethod(time.sleep)
+    random = staticmethod(random.random)
+    token = staticmethod(lambda: os.urandom(16))
+
+    async def asleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        return event.wait(seconds)
+
+    async def await_future(self, future: asyncio.Future[None], seconds: float) -> bool:
+        done, _ = await asyncio.wait((future,), timeout=seconds)
+        return bool(done)
+
+
+SYSTEM: Clock = SystemClock()
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def rfc3339(us: int | None) -> str | None:
+    """The instant as people and JSON read it: UTC with `Z`."""
+    if us is None:
+        return None
+    return (_EPOCH + timedelta(microseconds=us)).isoformat(timespec="microseconds").replace("+00:00", "Z")
