@@ -1,0 +1,125 @@
+"""Secrets inside arguments and results: left out of what is stored, put back from the present call.
+
+A secret is what a path names, and every value of pydantic's own secret types.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any, cast
+
+from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
+
+from semel.shapes import SECRETS, Paths, name_of, opened
+
+
+class Misplaced(Exception):
+    """A serializer of the caller's own writes another outline than the type has, so secrets are not found."""
+
+
+def present_in(value: Any) -> bool:
+    """Whether the value holds one of pydantic's own secrets."""
+    members = opened(value)
+    if members is None:
+        return isinstance(value, SECRETS)
+    return any(map(present_in, members.values() if isinstance(members, dict) else members))
+
+
+def shed(value: Any, written: Any, secret: Paths) -> Any:
+    """The JSON form of a value without its secret members; in a list null stands in their place."""
+    if isinstance(value, SECRETS):
+        return None
+    members = opened(value)
+    if isinstance(members, dict) and isinstance(written, dict):
+        return dict(_kept(members, written, secret))
+    if isinstance(members, list) and isinstance(written, list) and len(members) == len(written):
+        return [shed(*pair, secret) for pair in zip(members, written, strict=True)]
+    if secret and members is not None:
+        raise Misplaced
+    return written
+
+
+def _kept(members: dict[Any, Any], written: dict[str, Any], secret: Paths) -> Iterator[tuple[str, Any]]:
+    by_name = _by_name(members)
+    if secret and not by_name.keys() >= written.keys():
+        raise Misplaced
+    for name, form in written.items():
+        below = secret.below(name)
+        if not below.whole and not isinstance(by_name.get(name), SECRETS):
+            yield name, shed(by_name.get(name), form, below)
+
+
+def graft(stored: Any, value: Any, written: Any, secret: Paths, bytes_mode: str = "base64") -> Any:
+    """The stored JSON form with the secrets of this value, whose own JSON form is `written`, put back.
+
+    `bytes_mode` is how the place reads bytes: models decide for themselves and what is inside them.
+    """
+    if secret.whole or isinstance(value, SECRETS):
+        return _revealed(value, written, bytes_mode)
+    bytes_mode = _bytes_mode_inside(value, bytes_mode)
+    members = opened(value)
+    if isinstance(members, dict) and isinstance(stored, dict) and isinstance(written, dict):
+        for name, member in _by_name(members).items():
+            below = secret.below(name)
+            if name in written and (name in stored or below.whole or isinstance(member, SECRETS)):
+                stored[name] = graft(stored.get(name), member, written[name], below, bytes_mode)
+    elif isinstance(members, list) and isinstance(stored, list) and isinstance(written, list):
+        for index, pair in enumerate(zip(members[: len(stored)], written, strict=False)):
+            stored[index] = graft(stored[index], *pair, secret, bytes_mode)
+    return stored
+
+
+def _revealed(value: Any, written: Any, bytes_mode: str) -> Any:
+    """The JSON form of a value with its secrets readable, for a validator in this process only."""
+    if isinstance(value, SECRETS):
+        return to_jsonable_python(value.get_secret_value(), bytes_mode=cast(Any, bytes_mode))
+    bytes_mode = _bytes_mode_inside(value, bytes_mode)
+    members = opened(value)
+    if isinstance(members, dict) and isinstance(written, dict):
+        by_name = _by_name(members)
+        return {name: _revealed(by_name.get(name), form, bytes_mode) for name, form in written.items()}
+    if isinstance(members, list) and isinstance(written, list):
+        return [_revealed(*pair, bytes_mode) for pair in zip(members, written, strict=True)]
+    return written
+
+
+def _by_name(members: dict[Any, Any]) -> dict[str, Any]:
+    return {name_of(key): member for key, member in members.items()}
+
+
+def _bytes_mode_inside(value: Any, outside: str) -> str:
+    if isinstance(value, BaseModel):
+        return value.model_config.get("val_json_bytes", "utf8")
+    return outside
+
+
+def texts(value: Any, secret: Paths) -> Iterator[str]:
+    """Every spelling in which a secret of this value could show up in a text."""
+    if isinstance(value, SECRETS):
+        yield from _spellings(value.get_secret_value())
+        return
+    members = opened(value)
+    if isinstance(members, dict):
+        for key, member in members.items():
+            yield from texts(member, secret if secret.whole else secret.below(key))
+    elif isinstance(members, list):
+        for item in members:
+            yield from texts(item, secret)
+    elif secret.whole:
+        yield from _spellings(value)
+
+
+def _spellings(value: Any) -> Iterator[str]:
+    if isinstance(value, Enum):
+        value = value.value
+    if value is None or isinstance(value, bool):  # a secret yes or no cannot be found in a text
+        return
+    if isinstance(value, bytes):
+        yield from (base64.b64encode(value).decode(), base64.urlsafe_b64encode(value).decode(), value.hex())
+        value = value.decode(errors="backslashreplace")
+    text = str(value)
+    yield from (text, repr(text)[1:-1], json.dumps(text)[1:-1])
