@@ -1,0 +1,1 @@
+"""Where records live: one protocol, several stores."""

@@ -1,0 +1,210 @@
+"""The store of one process: the executable specification of the others."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Any, TypeVar, cast
+
+from semel import audit
+from semel.audit import Event, Seal
+from semel.clock import SYSTEM, Clock
+from semel.record import (
+    Address,
+    Claim,
+    Command,
+    Look,
+    Record,
+    Reply,
+    State,
+    apply,
+    closed,
+    effective_state,
+    sweep,
+)
+from semel.stores.base import (
+    AppendEvents,
+    CountRecords,
+    FindRecord,
+    ListRecords,
+    Query,
+    ReadEvents,
+    ReadSeals,
+    SealEvents,
+    Store,
+    Sweep,
+    Swept,
+)
+
+T = TypeVar("T")
+
+
+class MemoryStore(Store):
+    name = "memory"
+    durability = "Nothing survives the end of this process."
+
+    def __init__(self, *, clock: Clock = SYSTEM, audit_on: bool = True) -> None:
+        super().__init__()
+        self.clock = clock
+        self.audit = audit_on
+        self._lock = threading.Lock()
+        self._secret_key = clock.token() + clock.token()
+        self._records: dict[Address, Record] = {}
+        self._unswept: list[Address] = []
+        # What happened, to be made into events when somebody reads them: a record never changes.
+        self._told: list[tuple[str, Record, int] | Event] = []
+        self._dropped = 0  # events too old to keep; the next one's seq is one more
+        self._seals: list[Seal] = []
+        self._answers: dict[type, Callable[[Any], Any]] = {
+            ListRecords: self._list,
+            FindRecord: self._find,
+            ReadEvents: self._read_events,
+            AppendEvents: self._append,
+            Sweep: self._sweep,
+            SealEvents: self._seal,
+            ReadSeals: self._read_seals,
+            CountRecords: self._count,
+        }
+
+    @property
+    def secret_key(self) -> bytes:
+        return self._secret_key
+
+    def perform(self, command: Command) -> Reply:
+        at = command.asked.at if type(command) is Claim else command.at  # type: ignore[union-attr]
+        with self._lock:
+            now_us = self.clock.now_us()
+            before = self._records.get(at)
+            if type(command) is Look:
+                return Reply(before, now_us, False)
+            after = apply(before, command, now_us)
+            if after is None:
+                return Reply(before, now_us, False)
+            self._records[at] = after
+            self._tell(audit.kind_of(before, after, command), after, now_us)
+        self.waiters.wake(at)
+        return Reply(after, now_us, True)
+
+    async def aperform(self, command: Command) -> Reply:
+        return self.perform(command)
+
+    def submit(self, command: Command) -> None:
+        self.perform(command)
+
+    def ask(self, query: Query[T]) -> T:
+        with self._lock:
+            return cast(T, self._answers[type(query)](query))
+
+    async def aask(self, query: Query[T]) -> T:
+        return self.ask(query)
+
+    def forked(self) -> None:
+        super().forked()
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """The records go with the store itself."""
+
+    # --- queries ----------------------------------------------------------------------------------
+
+    def _list(self, query: ListRecords) -> Sequence[Record]:
+        now_us = self.clock.now_us()
+        found = [record for record in self._records.values() if _fits(record, query, now_us)]
+        found.sort(key=_age, reverse=True)
+        return found[: query.limit]
+
+    def _find(self, query: FindRecord) -> Record | None:
+        for at, record in self._records.items():
+            if record.asked.id == query.id and at.tenant == query.tenant:
+                return record
+        return None
+
+    def _read_events(self, query: ReadEvents) -> Sequence[Event]:
+        found = (
+            event
+            for event in map(self._event, range(max(0, query.after - self._dropped), len(self._told)))
+            if query.tenant in (None, event.tenant) and query.record_id in (None, event.record_id)
+        )
+        return list(islice(found, query.limit))
+
+    def _event(self, index: int) -> Event:
+        told = self._told[index]
+        event = told if isinstance(told, Event) else audit.event(*told)
+        return event._replace(seq=self._dropped + index + 1)
+
+    def _append(self, query: AppendEvents) -> None:
+        if self.audit:
+            self._told.extend(query.events)
+
+    def _sweep(self, query: Sweep) -> Swept:
+        if not self._unswept:
+            self._unswept = list(self._records)
+        now_us = self.clock.now_us()
+        lapsed_count = closed_count = 0
+        for _ in range(min(query.limit, len(self._unswept))):
+            at = self._unswept.pop()
+            record = self._records.get(at)
+            if record is None:
+                continue
+            if (marked := sweep(record, now_us)) is not None:
+                self._records[at] = marked
+                self._tell(audit.LAPSED, marked, now_us)
+                self.waiters.wake(at)
+                lapsed_count += 1
+            elif closed(record, now_us):
+                del self._records[at]
+                self._tell(audit.CLOSED, record, now_us)
+                closed_count += 1
+        self._drop_events(now_us - self.audit_kept_us)
+        return Swept(lapsed_count, closed_count, more=bool(self._unswept))
+
+    def _drop_events(self, before_us: int) -> None:
+        """Whole seals only, so that what is left can still be verified."""
+        for kept in self._seals:
+            count = kept.last_seq - self._dropped
+            if count <= 0:
+                continue
+            if self._event(count - 1).at_us >= before_us:
+                break
+            del self._told[:count]
+            self._dropped += count
+
+    def _tell(self, kind: str, record: Record, now_us: int) -> None:
+        if self.audit and kind:
+            self._told.append((kind, record, now_us))
+
+    def _seal(self, query: SealEvents) -> Seal | None:
+        previous = self._seals[-1] if self._seals else None
+        start = previous.last_seq - self._dropped if previous else 0
+        events = [self._event(index) for index in range(start, len(self._told))[: query.limit]]
+        if not events:
+            return None
+        self._seals.append(audit.seal(previous, events, self.clock.now_us()))
+        return self._seals[-1]
+
+    def _read_seals(self, query: ReadSeals) -> Sequence[Seal]:
+        return self._seals[query.after : query.after + query.limit]
+
+    def _count(self, _: CountRecords) -> dict[State, int]:
+        counts: dict[State, int] = {}
+        for record in self._records.values():
+            counts[record.state] = counts.get(record.state, 0) + 1
+        return counts
+
+
+def _age(record: Record) -> tuple[int, str]:
+    return record.created_at, record.asked.id
+
+
+def _fits(record: Record, query: ListRecords, now_us: int) -> bool:
+    at = record.asked.at
+    return (
+        at.tenant == query.tenant
+        and query.scope in (None, at.scope)
+        and query.key in (None, at.key)
+        and query.tool in (None, record.asked.tool)
+        and (not query.states or effective_state(record, now_us) in query.states)
+        and (query.before is None or _age(record) < query.before)
+        and not closed(record, now_us)
+    )

@@ -1,0 +1,278 @@
+"""Commands and writing queries as statements. Each runs inside the writer's transaction, with its event."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from typing import Any
+
+from semel import audit
+from semel.record import (
+    LAPSED,
+    REFUSED_LATER,
+    Address,
+    Claim,
+    Look,
+    Park,
+    Record,
+    Release,
+    Renew,
+    Reply,
+    Resolve,
+    Retake,
+    Settle,
+    State,
+    apply,
+    next_fence,
+)
+from semel.stores.base import AppendEvents, SealEvents, Store, Sweep, Swept
+from semel.stores.sqlite import statements as sql
+from semel.stores.sqlite.rows import event_of, record_of, seal_of
+
+# No first entry is older than this, so "within any time" needs no statement of its own.
+_EVER = -(1 << 63)
+
+_NEVER = (1 << 63) - 1
+
+# Records of claims that this process made and has not settled yet: enough for its running tools. Large
+# arguments are not worth the memory: writing them costs more than reading them back.
+_HELD_MAX, _HELD_BYTES_MAX = 1_024, 4_096
+
+# Sealed runs dropped in one sweep, 1 000 events each: a tenth of a second at most.
+_RUNS_DROPPED_MAX = 20
+
+# Plain strings, for the reason that `plain` gives.
+_WAITING, _PENDING = State.WAITING.value, State.PENDING.value
+
+Statement = tuple[str, tuple[Any, ...]]
+
+
+def claim(command: Claim, now_us: int) -> Statement:
+    asked, until = command.asked, now_us + command.lease_us
+    standing: tuple[Any, ...]
+    if command.waiting:
+        standing = (_WAITING, command.token, next_fence(0, now_us), 0, 0, now_us, None, None, None, until)
+    else:
+        standing = (_PENDING, command.token, next_fence(0, now_us), 1, 1, now_us, now_us, until, None, None)
+    return sql.CLAIM, (*plain(asked.at), *asked[1:], *standing, None, "", "", until)
+
+
+def retake(command: Retake, now_us: int) -> Statement:
+    since = _EVER if command.within_us is None else now_us - command.within_us
+    lease_until = now_us + command.lease_us
+    return sql.RETAKE, (
+        command.token, now_us, now_us, lease_until, *plain(command.at), command.seen, now_us, now_us, since,
+    )  # fmt: skip
+
+
+def renew(command: Renew, now_us: int) -> Statement:
+    return sql.RENEW, (now_us + command.lease_us, *plain(command.at), command.token)
+
+
+def settle(command: Settle, now_us: int) -> Statement:
+    expires_at = later(now_us, command.window_us)
+    return sql.SETTLE, (
+        command.state.value, now_us, expires_at, command.outcome, command.by, *plain(command.at),
+        command.token,
+    )  # fmt: skip
+
+
+def park(command: Park, _: int) -> Statement:
+    return sql.PARK, (command.note, *plain(command.at), command.token, LAPSED)
+
+
+def release(command: Release, now_us: int) -> Statement:
+    expires_at = later(now_us, command.window_us)
+    return sql.RELEASE, (expires_at, REFUSED_LATER, *plain(command.at), command.token, REFUSED_LATER)
+
+
+def resolve(command: Resolve, now_us: int) -> Statement:
+    expires_at, seen = later(now_us, command.window_us), (*plain(command.at), command.seen, now_us)
+    if command.happened:
+        return sql.RESOLVE_HAPPENED, (command.token, now_us, expires_at, command.outcome, command.by, *seen)
+    return sql.RESOLVE_CLEARED, (command.token, expires_at, command.by, *seen)
+
+
+def later(now_us: int, by_us: int | None) -> int | None:
+    return None if by_us is None else now_us + by_us
+
+
+_STATEMENTS: dict[type, Callable[[Any, int], Statement]] = {
+    Claim: claim,
+    Retake: retake,
+    Renew: renew,
+    Settle: settle,
+    Park: park,
+    Release: release,
+    Resolve: resolve,
+}
+
+
+def plain(at: Address) -> tuple[str, str, str]:
+    """The address as SQLite binds it at once: a Key, like any value of a subclass, takes a longer way."""
+    return at[0], at[1], str(at[2])
+
+
+def address_of(command: Any) -> Address:
+    at: Address = command.asked.at if type(command) is Claim else command.at
+    return at
+
+
+class Performer:
+    """Carries commands and writing queries out on the writer's connection."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._held: dict[bytes, Record] = {}
+        self._others: dict[type, Callable[[sqlite3.Connection, Any, list[Address]], Any]] = {
+            Look: self._look,
+            AppendEvents: self._append,
+            Sweep: self._sweep,
+            SealEvents: self._seal,
+            type(None): lambda *_: None,
+        }
+
+    def now_us(self) -> int:
+        return self._store.clock.now_us()
+
+    def perform(self, connection: sqlite3.Connection, command: Any, changed: list[Address]) -> Any:
+        """The command's answer; the addresses of what it changed are added to `changed`."""
+        statement = _STATEMENTS.get(type(command))
+        if statement is None:
+            return self._others[type(command)](connection, command, changed)
+        now_us = self._store.clock.now_us()
+        step, parameters = statement(command, now_us)
+        record = self._unread(connection, command, parameters, now_us)
+        if record is None:
+            row = connection.execute(step, parameters).fetchone()
+            if row is None:
+                return self._refused(connection, command, now_us, changed)
+            record = record_of(row)
+            if too_late(record, row[-1]):
+                connection.execute(sql.FILE_ANEW, record.asked.at)
+        if self._store.audit:
+            self._note(connection, audit.of(None, record, command, now_us))
+        changed.append(record.asked.at)
+        return Reply(record, now_us, True)
+
+    def _unread(
+        self, connection: sqlite3.Connection, command: Any, parameters: tuple[Any, ...], now_us: int
+    ) -> Record | None:
+        """The record after a claim of a new key, or a settlement of one: half the price of reading it back.
+
+        What a settlement takes over from the record before it changes only together with token and fence, and
+        the statement compares both: so it is still what the claim was answered.
+        """
+        if type(command) is Claim:
+            if connection.execute(sql.CLAIM_NEW, parameters).rowcount == 1:
+                return apply(None, command, now_us)
+        elif type(command) is Settle and (held := self._held.get(command.token)) is not None:
+            window_end = _NEVER if parameters[2] is None else parameters[2]
+            if held.asked.at != command.at:
+                return None
+            if connection.execute(sql.SETTLE_HELD, (*parameters, held.fence, window_end)).rowcount == 1:
+                return apply(held, command, now_us)
+        return None
+
+    def committed(self, command: Any, answer: Any) -> None:
+        """The command's transaction is durable: what it claimed is held until it is settled."""
+        if type(command) is Settle:
+            self._held.pop(command.token, None)
+        elif type(command) is Claim and answer.applied and len(command.asked.arguments) <= _HELD_BYTES_MAX:
+            self._held[command.token] = answer.record
+            if len(self._held) > _HELD_MAX:
+                del self._held[next(iter(self._held))]
+
+    def _refused(
+        self, connection: sqlite3.Connection, command: Any, now_us: int, changed: list[Address]
+    ) -> Reply:
+        if type(command) is Renew and (record := self._revive(connection, command, now_us)) is not None:
+            changed.append(command.at)
+            return Reply(record, now_us, True)
+        return Reply(look(connection, address_of(command)), now_us, False)
+
+    def _revive(self, connection: sqlite3.Connection, command: Renew, now_us: int) -> Record | None:
+        """A lapsed record pending again. A statement of its own: only this kind of renewal has an event."""
+        parameters = (now_us + command.lease_us, *plain(command.at), command.token, LAPSED)
+        row = connection.execute(sql.REVIVE, parameters).fetchone()
+        if row is None:
+            return None
+        record = record_of(row)
+        if too_late(record, row[-1]):
+            connection.execute(sql.FILE_ANEW, record.asked.at)
+        self._note_if_audited(connection, audit.REVIVED, record, now_us)
+        return record
+
+    def _look(self, connection: sqlite3.Connection, command: Look, _: list[Address]) -> Reply:
+        record = look(connection, command.at)
+        return Reply(record, self._store.clock.now_us(), False)
+
+    # --- events ----------------------------------------------------------------------------------
+
+    def _note(self, connection: sqlite3.Connection, event: audit.Event | None) -> None:
+        if event is not None:
+            connection.execute(sql.NOTE_EVENT, (*event[1:4], str(event.key), *event[5:]))
+
+    def _note_if_audited(
+        self, connection: sqlite3.Connection, kind: str, record: Record, now_us: int
+    ) -> None:
+        if self._store.audit:
+            self._note(connection, audit.event(kind, record, now_us))
+
+    def _append(self, connection: sqlite3.Connection, query: AppendEvents, _: list[Address]) -> None:
+        if self._store.audit:
+            for event in query.events:
+                self._note(connection, event)
+
+    def _seal(self, connection: sqlite3.Connection, query: SealEvents, _: list[Address]) -> audit.Seal | None:
+        events = [event_of(row) for row in connection.execute(sql.UNSEALED_EVENTS, (query.limit,))]
+        if not events:
+            return None
+        last = connection.execute(sql.LAST_SEAL).fetchone()
+        seal = audit.seal(seal_of(last) if last else None, events, self._store.clock.now_us())
+        connection.execute(sql.ADD_SEAL, seal)
+        connection.execute(sql.TRACE_EVENTS, (seal.first_seq, seal.last_seq))
+        return seal
+
+    # --- the sweep -------------------------------------------------------------------------------
+
+    def _sweep(self, connection: sqlite3.Connection, query: Sweep, changed: list[Address]) -> Swept:
+        now_us, limit = self._store.clock.now_us(), query.limit
+        lapsed = self._swept(
+            connection, audit.LAPSED, sql.SWEEP_LAPSED, (LAPSED, now_us, now_us, limit), now_us
+        )
+        closed = self._swept(connection, audit.CLOSED, sql.SWEEP_CLOSED, (now_us, now_us, limit), now_us)
+        early = connection.execute(sql.SWEEP_EARLY, (now_us, now_us, limit)).rowcount
+        changed.extend(record.asked.at for record in lapsed)
+        dropped = self._drop_events(connection, now_us - self._store.audit_kept_us)
+        # Fewer than it might look at: then it has seen all that were due.
+        more = len(lapsed) + len(closed) + early >= limit or dropped == _RUNS_DROPPED_MAX
+        return Swept(len(lapsed), len(closed), more)
+
+    def _swept(
+        self, connection: sqlite3.Connection, kind: str, step: str, parameters: tuple[Any, ...], now_us: int
+    ) -> list[Record]:
+        records = [record_of(row) for row in connection.execute(step, parameters).fetchall()]
+        for record in records:
+            self._note_if_audited(connection, kind, record, now_us)
+        return records
+
+    def _drop_events(self, connection: sqlite3.Connection, before_us: int) -> int:
+        for dropped in range(_RUNS_DROPPED_MAX):
+            last = connection.execute(sql.OLDEST_SEALED_RUN, (before_us,)).fetchone()
+            if last is None:
+                return dropped
+            connection.execute(sql.DROP_TRACES, last)
+            connection.execute(sql.DROP_EVENTS, last)
+        return _RUNS_DROPPED_MAX
+
+
+def too_late(record: Record, due: int | None) -> bool:
+    """Whether the sweeper would look at the record only after its lease or window ended."""
+    ends_at = record.expires_at if record.lease_until is None else record.lease_until
+    return ends_at is not None and (due is None or due > ends_at)
+
+
+def look(connection: sqlite3.Connection, at: Address) -> Record | None:
+    row = connection.execute(sql.LOOK, plain(at)).fetchone()
+    return None if row is None else record_of(row)

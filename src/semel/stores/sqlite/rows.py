@@ -1,0 +1,85 @@
+"""Rows as records, events and seals. A row that makes no sense is damage, never absence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from semel.audit import Event, Seal
+from semel.errors import StoreCorrupt
+from semel.record import SETTLED, Address, Asked, Record, State
+
+_STATES: dict[str, State] = {state.value: state for state in State}
+_TEXT, _BYTES, _INT = frozenset((str,)), frozenset((bytes,)), frozenset((int,))
+_NUMBER_OR_NOT = frozenset((int, type(None)))
+# Of the record, its address in three of them, and `due`.
+_COLUMNS = 27
+_FREE_OR_CLOSING = frozenset((State.WAITING, State.RELEASED, State.CLEARED, *SETTLED))
+
+
+# The types that sound rows had so far: found in a moment, and there are not a hundred combinations.
+_SOUND: set[tuple[type, ...]] = set()
+
+_new = tuple.__new__  # half the price of naming every field once more
+
+
+def record_of(row: tuple[Any, ...]) -> Record:
+    """The record in a row of all its columns; StoreCorrupt if it is none."""
+    kinds = tuple(map(type, row))
+    if kinds not in _SOUND:
+        if len(row) != _COLUMNS or not _typed(kinds):
+            raise StoreCorrupt()
+        _SOUND.add(kinds)
+    state = _STATES.get(row[13])
+    if state is None:
+        raise StoreCorrupt()
+    asked = _new(Asked, (_new(Address, row[:3]), *row[3:13]))
+    record = _new(Record, (asked, state, *row[14:26]))
+    if not _possible(record):
+        raise StoreCorrupt()
+    return record
+
+
+def _typed(kinds: tuple[type, ...]) -> bool:
+    return (
+        _TEXT.issuperset(kinds[:6])
+        and _BYTES.issuperset(kinds[6:8])
+        and _TEXT.issuperset(kinds[8:14])
+        and kinds[14] is bytes
+        and _INT.issuperset(kinds[15:19])
+        and _NUMBER_OR_NOT.issuperset(kinds[19:23])
+        and kinds[23] in (bytes, type(None))
+        and _TEXT.issuperset(kinds[24:26])
+        and kinds[26] in _NUMBER_OR_NOT
+    )
+
+
+def _possible(record: Record) -> bool:
+    """Whether its times fit its state, as the schema's own check says on the way in."""
+    state, settled_at = record.state, record.settled_at
+    if state is State.PENDING:
+        return record.lease_until is not None and record.expires_at is None and settled_at is None
+    if record.lease_until is not None or (settled_at is not None) != (state in SETTLED):
+        return False
+    return record.expires_at is None or state in _FREE_OR_CLOSING
+
+
+def event_of(row: Sequence[Any]) -> Event:
+    event = Event(*row)
+    if type(event.digest) is not bytes or type(event.at_us) is not int or type(event.record_id) is not str:
+        raise StoreCorrupt(f"Event {event.seq} is damaged.")
+    return event
+
+
+def seal_of(row: Sequence[Any]) -> Seal:
+    seal = Seal(*row)
+    if type(seal.hash) is not bytes or type(seal.last_seq) is not int:
+        raise StoreCorrupt(f"Seal {seal.number} is damaged.")
+    return seal
+
+
+def state_of(name: Any) -> State:
+    try:
+        return _STATES[name]
+    except (KeyError, TypeError) as error:
+        raise StoreCorrupt() from error

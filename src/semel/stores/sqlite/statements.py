@@ -1,0 +1,61 @@
+"""The .sql files of this folder as text: one file, one atomic step."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+
+def _without_comments(text: str) -> str:
+    return "\n".join(line for line in text.splitlines() if not line.startswith("--")).strip()
+
+
+def statement(name: str) -> str:
+    return _without_comments((files(__package__) / "steps" / f"{name}.sql").read_text(encoding="utf-8"))
+
+
+def schemas() -> list[str]:
+    """The schema and its migrations in order: the first makes version 1, the second makes 2 of it."""
+    found = sorted((file.name, file) for file in (files(__package__) / "schema").iterdir())
+    return [
+        _without_comments(file.read_text(encoding="utf-8")) for name, file in found if name.endswith(".sql")
+    ]
+
+
+LOOK = statement("look")
+CLAIM_NEW = statement("claim_new")
+CLAIM = statement("claim")
+RETAKE = statement("retake")
+RENEW = statement("renew")
+REVIVE = statement("revive")
+SETTLE_HELD = statement("settle_held")
+SETTLE = statement("settle")
+PARK = statement("park")
+RELEASE = statement("release")
+RESOLVE_HAPPENED = statement("resolve_happened")
+RESOLVE_CLEARED = statement("resolve_cleared")
+
+NOTE_EVENT = statement("note_event")
+READ_EVENTS = statement("read_events")
+READ_EVENTS_OF_RECORD = statement("read_events_of_record")
+OLDEST_SEALED_RUN = statement("oldest_sealed_run")
+DROP_EVENTS = statement("drop_events")
+DROP_TRACES = statement("drop_traces")
+TRACE_EVENTS = statement("trace_events")
+NEWEST_EVENT = statement("newest_event")
+
+UNSEALED_EVENTS = statement("unsealed_events")
+LAST_SEAL = statement("last_seal")
+ADD_SEAL = statement("add_seal")
+READ_SEALS = statement("read_seals")
+
+SWEEP_LAPSED = statement("sweep_lapsed")
+SWEEP_CLOSED = statement("sweep_closed")
+SWEEP_EARLY = statement("sweep_early")
+FILE_ANEW = statement("file_anew")
+LIST_RECORDS = statement("list_records")
+FIND_RECORD = statement("find_record")
+COUNT_RECORDS = statement("count_records")
+
+COUNT_TABLES = statement("count_tables")
+READ_META = statement("read_meta")
+WRITE_META = statement("write_meta")

@@ -1,0 +1,7 @@
+-- add_seal: write the next seal.
+--
+-- writes      seals
+-- parameters  the seal's columns
+-- answers     nothing; fails if another process sealed meanwhile, which one write transaction rules out
+
+INSERT INTO seals VALUES (?, ?, ?, ?, ?, ?)

@@ -1,0 +1,31 @@
+"""The transaction in which a tool's effect and its settlement commit together."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from semel.record import Reply, Settle
+
+
+class Transaction(ABC):
+    """Given to a tool that has a parameter of this type, where the store is a database that can.
+
+    What the tool writes over `connection` is committed together with the record of its outcome, or not at
+    all: no doubt is possible, and a call that was cut short is simply run again. The tool neither commits nor
+    rolls back, and has no other effect than what it writes here.
+    """
+
+    connection: Any
+    """Open, of the store's own driver: psycopg's (asynchronous for `async def`), or sqlite3's."""
+
+    @abstractmethod
+    def settle(self, command: Settle) -> Reply:
+        """The settlement and the effect are committed; neither if the key is no longer ours.
+
+        Raises StoreUnavailable if the commit was not acknowledged: then the record says which it was.
+        """
+
+    @abstractmethod
+    def roll_back(self) -> None:
+        """Nothing of it happens, unless `settle` has begun. Raises nothing: what is cut is rolled back."""

@@ -1,0 +1,69 @@
+"""Every store there is: a new one joins the suite with one line in KINDS."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from semel.clock import Clock
+from semel.stores.base import Store
+from semel.stores.memory import MemoryStore
+from semel.stores.urls import open_store
+
+
+def _memory(place: Path, clock: Clock, audit_on: bool) -> Store:
+    return MemoryStore(clock=clock, audit_on=audit_on)
+
+
+def _sqlite(place: Path, clock: Clock, audit_on: bool) -> Store:
+    from semel.stores.sqlite import SqliteStore
+
+    return SqliteStore(str(place / "semel.db"), clock=clock, audit_on=audit_on)
+
+
+def _postgres(place: Path, clock: Clock, audit_on: bool) -> Store:
+    from tests.postgres_server import shared_url
+
+    schema = "t_" + hashlib.sha256(str(place).encode()).hexdigest()[:16]
+    return open_store(shared_url(schema, audit="on" if audit_on else "off"), clock)
+
+
+def _redis(place: Path, clock: Clock, audit_on: bool) -> Store:
+    from tests.redis_server import shared_url
+
+    return open_store(shared_url(_name(place), audit="on" if audit_on else "off"), clock)
+
+
+def _redis_cluster(place: Path, clock: Clock, audit_on: bool) -> Store:
+    from tests.redis_server import shared_cluster_url
+
+    # One lane, because the suite reads one: several are the subject of tests/faults/test_redis_cluster.py.
+    return open_store(shared_cluster_url(_name(place), lanes="1", audit="on" if audit_on else "off"), clock)
+
+
+def _name(place: Path) -> str:
+    """A place as a name that a server takes."""
+    return "t_" + hashlib.sha256(str(place).encode()).hexdigest()[:16]
+
+
+class Kind(NamedTuple):
+    """One way to keep records: `open(place, clock, audit_on)` opens what is at a place, or begins it."""
+
+    name: str
+    open: Callable[[Path, Clock, bool], Store]
+    shared: bool  # Opened again at the same place it shows the same records, in other processes too.
+
+
+KINDS: tuple[Kind, ...] = (
+    Kind("memory", _memory, shared=False),
+    Kind("sqlite", _sqlite, shared=True),
+    Kind("postgres", _postgres, shared=True),
+    Kind("redis", _redis, shared=True),
+)
+
+# The same store behind another way to it: the suite runs on it, the long comparisons need not.
+CONFORMING: tuple[Kind, ...] = (*KINDS, Kind("redis-cluster", _redis_cluster, shared=True))
+
+BY_NAME: dict[str, Kind] = {kind.name: kind for kind in KINDS}
