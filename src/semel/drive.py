@@ -1,0 +1,335 @@
+"""Wishes, and two drivers that carry them out: `drive` by calling, `adrive` by awaiting.
+
+A decider (semel.guard) is a generator: it yields a wish, which is a store command or one of those below, and
+receives the answer. So what is decided is written once, and nothing of it runs on a hidden event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Generator
+from contextvars import ContextVar, Token
+from types import CoroutineType
+from typing import Any, NamedTuple
+
+from semel import errors
+from semel.clock import Clock
+from semel.contract import Contract
+from semel.keys import Key
+from semel.record import Address, Command, Look, Reply, Settle, State
+from semel.result import ToolError, ToolResult
+from semel.stores.base import Store
+from semel.transaction import Transaction
+
+
+class Enter(NamedTuple):
+    """Run the tool; the answer is what it returns."""
+
+    contract: Contract
+    instance: Any
+    arguments: dict[str, Any]
+    key: Key | None
+    fence: int
+
+
+class Entered(NamedTuple):
+    """What a tool returned that wrote into a transaction, which is still open."""
+
+    value: Any
+    transaction: Transaction
+
+
+class Commit(NamedTuple):
+    """Commit what the tool wrote together with its settlement; the answer is the reply."""
+
+    transaction: Transaction
+    settle: Settle
+
+
+class Ask(NamedTuple):
+    """Ask the probe; the answer is what it says."""
+
+    probe: Callable[..., Any]
+    key: Key
+    arguments: dict[str, Any]
+
+
+class Pause(NamedTuple):
+    """Let so many seconds pass."""
+
+    seconds: float
+
+
+class Await(NamedTuple):
+    """Wait until the record is no longer held by this token, or so many seconds passed."""
+
+    at: Address
+    token: bytes
+    seconds: float
+
+
+class Elapsed(NamedTuple):
+    """The answer is the clock's seconds, for measuring a wait."""
+
+
+class Answer(NamedTuple):
+    """The value of a call, and whether it is an earlier one's."""
+
+    value: Any
+    replayed: bool
+
+
+Wish = Command | Enter | Commit | Ask | Pause | Await | Elapsed
+Deciding = Generator[Wish, Any, Answer]
+
+ELAPSED = Elapsed()
+
+
+def drive(deciding: Deciding, store: Store | None, clock: Clock) -> Answer:
+    """Carry out the decider's wishes by calling."""
+    send: Callable[[Any], Wish] = deciding.send
+    answer: Any = None
+    try:
+        while True:
+            wish: Any = send(answer)
+            send = deciding.send
+            kind = type(wish)
+            try:
+                if kind is Elapsed:
+                    answer = clock.monotonic()
+                elif kind is Enter:
+                    answer = (
+                        _enter_in_transaction(_of(store), wish)
+                        if wish.contract.transaction_parameters
+                        else _enter(wish)
+                    )
+                elif kind is Pause:
+                    answer = clock.sleep(wish.seconds)  # type: ignore[func-returns-value]
+                elif kind is Await:
+                    answer = _await_change(_of(store), clock, wish)  # type: ignore[func-returns-value]
+                elif kind is Ask:
+                    answer = _ask(wish)
+                elif kind is Commit:
+                    answer = wish.transaction.settle(wish.settle)
+                else:
+                    answer = _of(store).perform(wish)
+            except BaseException as error:
+                send, answer = deciding.throw, error
+    except StopIteration as stop:
+        value: Answer = stop.value
+        return value
+
+
+async def adrive(deciding: Deciding, store: Store | None, clock: Clock) -> Answer:
+    """Carry out the decider's wishes by awaiting."""
+    send: Callable[[Any], Wish] = deciding.send
+    answer: Any = None
+    try:
+        while True:
+            wish: Any = send(answer)
+            send = deciding.send
+            kind = type(wish)
+            try:
+                if kind is Elapsed:
+                    answer = clock.monotonic()
+                elif kind is Enter:
+                    answer = await (
+                        _aenter_in_transaction(_of(store), wish)
+                        if wish.contract.transaction_parameters
+                        else _aenter(wish)
+                    )
+                elif kind is Pause:
+                    answer = await clock.asleep(wish.seconds)  # type: ignore[func-returns-value]
+                elif kind is Await:
+                    answer = await _aawait_change(_of(store), clock, wish)  # type: ignore[func-returns-value]
+                elif kind is Ask:
+                    answer = await _aask(wish)
+                elif kind is Commit:
+                    answer = await asyncio.to_thread(wish.transaction.settle, wish.settle)
+                else:
+                    answer = await _of(store).aperform(wish)
+            except BaseException as error:
+                send, answer = deciding.throw, error
+    except StopIteration as stop:
+        value: Answer = stop.value
+        return value
+
+
+def _of(store: Store | None) -> Store:
+    assert store is not None, "an unrecorded tool wishes nothing of a store"
+    return store
+
+
+# --- running the tool -----------------------------------------------------------------------------
+
+_running: ContextVar[Enter | None] = ContextVar("semel_running", default=None)
+
+
+def current_key() -> Key | None:
+    """The key of the tool that runs here."""
+    running = _running.get()
+    return running.key if running else None
+
+
+def current_fence() -> int | None:
+    """The fence of the tool that runs here: it rises with every attempt of the key."""
+    running = _running.get()
+    return running.fence if running else None
+
+
+def _enter(wish: Enter) -> Any:
+    token = _running.set(wish)
+    try:
+        value = _invoke(wish)
+    finally:
+        _leave(token)
+    if type(value) is CoroutineType:
+        # Awaited by the caller it would take effect outside the guard, after it was recorded as done.
+        value.close()
+        raise TypeError("a tool without `async def` returned a coroutine, which was not run")
+    return value
+
+
+async def _aenter(wish: Enter) -> Any:
+    token = _running.set(wish)
+    try:
+        return await _invoke(wish)
+    finally:
+        _leave(token)
+
+
+def _leave(token: Token[Enter | None]) -> None:
+    try:
+        _running.reset(token)
+    except ValueError:
+        # A coroutine that is thrown away is closed in another context than it ran in.
+        pass
+
+
+def _invoke(wish: Enter) -> Any:
+    contract, arguments = wish.contract, wish.arguments
+    if contract.key_parameters:
+        arguments = arguments | dict.fromkeys(contract.key_parameters, wish.key)
+    if contract.arguments.takes_self:
+        return contract.function(wish.instance, **arguments)
+    return contract.function(**arguments)
+
+
+# --- running the tool inside a transaction ---------------------------------------------------------
+
+
+def _enter_in_transaction(store: Store, wish: Enter) -> Entered:
+    transaction = store.begin(asynchronous=False)
+    try:
+        return Entered(_enter(_with(transaction, wish)), transaction)
+    except errors.PartialSuccess as partly:
+        return _part_done(partly, transaction)
+    except BaseException:
+        transaction.roll_back()
+        raise
+
+
+async def _aenter_in_transaction(store: Store, wish: Enter) -> Entered:
+    transaction = await _begun(store)
+    try:
+        return Entered(await _aenter(_with(transaction, wish)), transaction)
+    except errors.PartialSuccess as partly:
+        return _part_done(partly, transaction)
+    except BaseException:
+        transaction.roll_back()
+        raise
+
+
+async def _begun(store: Store) -> Transaction:
+    beginning = asyncio.create_task(asyncio.to_thread(store.begin, asynchronous=True))
+    try:
+        return await asyncio.shield(beginning)
+    except asyncio.CancelledError:
+        # It is being opened all the same, and nobody will use it.
+        beginning.add_done_callback(lambda begun: begun.exception() or begun.result().roll_back())
+        raise
+
+
+def _with(transaction: Transaction, wish: Enter) -> Enter:
+    given = dict.fromkeys(wish.contract.transaction_parameters, transaction)
+    return wish._replace(arguments=wish.arguments | given)
+
+
+def _part_done(partly: errors.PartialSuccess, transaction: Transaction) -> Entered:
+    """What the tool did of its work is committed with the record that says so."""
+    return Entered(ToolResult(ok=False, error=ToolError.of(partly)), transaction)
+
+
+# --- waiting for another caller -------------------------------------------------------------------
+
+
+def _await_change(store: Store, clock: Clock, wish: Await) -> None:
+    if asyncio._get_running_loop() is not None:
+        # Blocking here would stop the very loop on which the owner may be running.
+        raise errors.InFlight(
+            "Someone else is performing this very call, and a synchronous wait would block this event loop; "
+            "the tool did not run a second time.",
+            retry_after_s=0.1,
+        )
+    waiter = store.waiters.add(wish.at)
+    try:
+        store.watch()
+        # It may have changed before we were known to wait.
+        if _unchanged(store.perform(Look(wish.at)), wish):
+            waiter.wait(clock, wish.seconds)
+    finally:
+        store.waiters.remove(wish.at, waiter)
+
+
+async def _aawait_change(store: Store, clock: Clock, wish: Await) -> None:
+    waiter = store.waiters.add(wish.at, asyncio.get_running_loop())
+    try:
+        store.watch()
+        if _unchanged(await store.aperform(Look(wish.at)), wish):
+            await waiter.await_change(clock, wish.seconds)
+    finally:
+        store.waiters.remove(wish.at, waiter)
+
+
+def _unchanged(reply: Reply, wish: Await) -> bool:
+    record = reply.record
+    return record is not None and record.state is State.PENDING and record.token == wish.token
+
+
+# --- probes ---------------------------------------------------------------------------------------
+
+
+def _ask(wish: Ask) -> Any:
+    told = wish.probe(wish.key, **wish.arguments)
+    return _result_of(told) if inspect.isawaitable(told) else told
+
+
+async def _aask(wish: Ask) -> Any:
+    if inspect.iscoroutinefunction(wish.probe):
+        return await wish.probe(wish.key, **wish.arguments)
+    told = await asyncio.to_thread(wish.probe, wish.key, **wish.arguments)
+    return await told if inspect.isawaitable(told) else told
+
+
+def _result_of(awaitable: Any) -> Any:
+    """What an asynchronous probe says to a synchronous tool: run on a thread of its own, for this once."""
+
+    async def told() -> Any:
+        return await awaitable
+
+    said: list[Any] = []
+
+    def run() -> None:
+        try:
+            said.append(asyncio.run(told()))
+        except BaseException as error:
+            said.append(error)
+
+    thread = threading.Thread(target=run, name="semel-probe")
+    thread.start()
+    thread.join()
+    if isinstance(said[0], BaseException):
+        raise said[0]
+    return said[0]

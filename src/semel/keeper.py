@@ -1,0 +1,217 @@
+"""One daemon thread per ledger: signs of life, writes put off, counts, and now and then a sweep.
+
+A thread of its own, because a tool may block the event loop, and one for all calls, because a timer per call
+costs more than the call. Beginning and ending a call only touches a dictionary.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+
+from semel.clock import Clock
+from semel.errors import SemelError, StoreUnavailable
+from semel.record import Address, Command, Renew, Settle
+from semel.stores.base import AppendEvents, Store
+from semel.sweep import Sweeper
+from semel.tally import Tally
+
+log = logging.getLogger("semel")
+
+KEEPER_THREAD = "semel-keeper"
+
+# The longest nap: replays counted in the last second may be lost in a crash, not more.
+_TICK_S = 1.0
+
+# A third of the lease, so that two renewals may fail before the record is in doubt.
+_RENEWALS_PER_LEASE = 3
+
+# Calls that met a store that was away. Beyond this the oldest are left to their lease.
+_DEFERRED_MAX = 10_000
+
+# Windows are counted in hours, so a minute late is nothing; spread, so that a fleet does not sweep in step.
+_SWEEP_EVERY_S = 60.0
+
+
+class Beat:
+    """One running call: whose lease to renew, and until when."""
+
+    __slots__ = ("at", "began", "due", "lease_us", "lost", "stop_at", "token")
+
+    def __init__(
+        self, at: Address, token: bytes, lease_us: int, began: float, due: float, stop_at: float
+    ) -> None:
+        self.began = began
+        self.at = at
+        self.token = token
+        self.lease_us = lease_us
+        self.due = due
+        self.stop_at = stop_at
+        self.lost = False  # someone else went on
+
+
+class Keeper:
+    def __init__(self, store: Store, tally: Tally, sweeper: Sweeper) -> None:
+        self._store = store
+        self._clock: Clock = store.clock
+        self._tally = tally
+        self._sweeper = sweeper
+        self._deferred: deque[tuple[Command, float]] = deque(maxlen=_DEFERRED_MAX)
+        self._closing = False
+        self._reset()
+        _all.add(self)
+
+    def _reset(self) -> None:
+        """As new: also in a forked child, where the parent's thread, calls and locks do not exist."""
+        self._beats: dict[bytes, Beat] = {}
+        self._awake = threading.Event()
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._wake_at = float("inf")
+        self._sweep_at = self._clock.monotonic() + _SWEEP_EVERY_S * self._clock.random()
+        self._deferred.clear()
+
+    # --- called on the way of a call: quick -------------------------------------------------------
+
+    def begin(self, at: Address, token: bytes, lease_us: int, run_limit_us: int) -> Beat:
+        """Renew this lease while the call runs, for at most `run_limit_us`."""
+        now = self._clock.monotonic()
+        due = now + lease_us / (1e6 * _RENEWALS_PER_LEASE)
+        beat = self._beats[token] = Beat(at, token, lease_us, now, due, now + run_limit_us / 1e6)
+        if self._thread is None:
+            self._start()
+        if due < self._wake_at:
+            self._awake.set()
+        return beat
+
+    def end(self, token: bytes) -> None:
+        """The call is over; nothing happens if it never began."""
+        self._beats.pop(token, None)
+
+    def defer(self, command: Command, give_up_s: float) -> None:
+        """Repeat this write in the background until the store takes it, for at most so long."""
+        self._deferred.append((command, self._clock.monotonic() + give_up_s))
+        self._start()
+        self._awake.set()
+
+    def notice(self) -> None:
+        """Something was counted: make sure that somebody writes it down."""
+        if self._thread is None:
+            self._start()
+
+    # --- the thread -------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._thread is None and not self._closing and self._clock.runs:
+                self._thread = threading.Thread(target=self._run, name=KEEPER_THREAD, daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        while not self._closing:
+            nap = self.run_once()
+            self._clock.wait(self._awake, nap)
+            self._awake.clear()
+
+    def run_once(self) -> float:
+        """Do what is due; how many seconds until the next thing is."""
+        now = self._clock.monotonic()
+        self._wake_at = float("inf")  # whoever begins a call meanwhile has us look once more
+        for beat in list(self._beats.values()):
+            if beat.due <= now:
+                self._renew(beat, now)
+        self._write_deferred(now)
+        self.flush()
+        if self._sweep_at <= now:
+            self._sweep_at = now + _SWEEP_EVERY_S * (0.75 + 0.5 * self._clock.random())
+            self._quietly(lambda: self._sweeper.run_once(lambda: self._closing))
+        self._wake_at = min((beat.due for beat in list(self._beats.values())), default=now + _TICK_S)
+        self._wake_at = min(self._wake_at, now + _TICK_S)
+        return max(0.001, self._wake_at - self._clock.monotonic())
+
+    def _renew(self, beat: Beat, now: float) -> None:
+        if now >= beat.stop_at:
+            self.end(beat.token)  # run_limit: from here on the lease lapses, and the record is in doubt
+            return
+        try:
+            reply = self._store.perform(Renew(beat.at, beat.token, beat.lease_us))
+        except StoreUnavailable:
+            beat.due = now + 0.1 + 0.1 * self._clock.random()
+            return
+        except SemelError as error:
+            log.error("semel: cannot renew the lease of %s: %s", beat.at.key, error)
+            self.end(beat.token)
+            return
+        if reply.applied:
+            beat.due = now + beat.lease_us / (1e6 * _RENEWALS_PER_LEASE)
+        elif beat.token in self._beats:
+            beat.lost = True
+            self.end(beat.token)
+
+    def _write_deferred(self, now: float) -> None:
+        for _ in range(len(self._deferred)):
+            command, give_up_at = self._deferred.popleft()
+            try:
+                self._store.perform(command)
+            except StoreUnavailable:
+                if now < give_up_at:
+                    self._deferred.append((command, give_up_at))
+                elif isinstance(command, Settle):
+                    log.error("semel: gave up settling %s; the record will be in doubt", command.at.key)
+            except SemelError as error:
+                log.error("semel: cannot write %s: %s", type(command).__name__, error)
+
+    def flush(self) -> None:
+        """Write what was counted. Counts that the store does not take are lost: they are not worth a wait."""
+        if self._tally and (events := self._tally.take()) and self._store.audit:
+            self._quietly(lambda: self._store.ask(AppendEvents(events)))
+
+    def _quietly(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except SemelError as error:
+            log.warning("semel: background work put off: %s", error)
+        except Exception:
+            # Whatever it is, the leases of running calls have to be renewed all the same.
+            log.exception("semel: background work failed")
+
+    def abandon(self) -> None:
+        """Nothing more is done, as in a process that is gone."""
+        self._closing = True
+        self._awake.set()
+
+    def close(self) -> None:
+        """What was counted or put off is written, if the store takes it now; the thread ends."""
+        if self._closing:
+            return
+        self._closing = True
+        self._awake.set()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout=5.0)
+        self._write_deferred(self._clock.monotonic())
+        self.flush()
+
+
+_all: weakref.WeakSet[Keeper] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for keeper in list(_all):
+        keeper._store.forked()
+        keeper._tally.reset()
+        keeper._reset()
+
+
+def _at_exit() -> None:
+    for keeper in list(_all):
+        keeper.close()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_at_exit)

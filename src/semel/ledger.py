@@ -1,0 +1,108 @@
+"""The ledger: one tenant's door to a store, for synchronous and asynchronous callers, threads and forks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from semel.approvals import Approvals
+from semel.cache import SettledCache
+from semel.clock import SYSTEM, Clock
+from semel.errors import OpenError
+from semel.keeper import Keeper
+from semel.records import Records
+from semel.step import Conversation, Step, open_step, resumed_step
+from semel.stores.urls import open_store
+from semel.sweep import Sweeper
+from semel.tally import Tally
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from semel.stores.base import Store
+
+_TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+
+DEFAULT_URL = "sqlite:///semel.db"
+
+
+def open(url: str | None = None, *, tenant: str = "default", clock: Clock = SYSTEM) -> Ledger:
+    """A ledger on the store that the URL names; without one `SEMEL_URL`, else `sqlite:///semel.db`."""
+    _check_tenant(tenant)
+    return Ledger(open_store(url or os.environ.get("SEMEL_URL") or DEFAULT_URL, clock), tenant=tenant)
+
+
+class Ledger:
+    """Steps and conversations, records and approvals of one tenant. `with` and `async with` close it."""
+
+    def __init__(self, store: Store, *, tenant: str = "default") -> None:
+        _check_tenant(tenant)
+        self.store = store
+        self.tenant = tenant
+        self.clock = store.clock
+        self.cache = SettledCache()
+        self.tally = Tally()
+        self.sweeper = Sweeper(store)
+        self.keeper = Keeper(store, self.tally, self.sweeper)
+        self.approvals = Approvals(store, tenant)
+        self.records = Records(store, tenant)
+
+    @property
+    def durability(self) -> str:
+        """What an acknowledged write survives, in words."""
+        return self.store.durability
+
+    def step(
+        self,
+        *,
+        conversation: str | None = None,
+        step: str,
+        scopes: Iterable[str] | None = None,
+        principal: str | None = None,
+    ) -> Step:
+        """The step in which tools make their keys; inside another one of the conversation, a part of it."""
+        return open_step(self, conversation, step, scopes, principal)
+
+    def resume(self, carried: Mapping[str, Any]) -> Step:
+        """The same step as the one that `step.carry()` described."""
+        return resumed_step(self, carried)
+
+    def conversation(
+        self, name: str, *, at: int = 0, scopes: Iterable[str] = (), principal: str = ""
+    ) -> Conversation:
+        """A conversation that numbers its steps from `at`."""
+        return Conversation(self, name, at, scopes, principal)
+
+    def close(self) -> None:
+        """What was counted is written, background work ends, the store is closed."""
+        self.keeper.close()
+        self.store.close()
+
+    async def aclose(self) -> None:
+        await asyncio.to_thread(self.close)
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Ledger:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+def _check_tenant(tenant: str) -> None:
+    if not isinstance(tenant, str) or not _TENANT.fullmatch(tenant):
+        raise OpenError(
+            f"{tenant!r} is not a tenant's name: letters, digits and, after the first, . _ : -, at most 128."
+        )

@@ -1,0 +1,231 @@
+"""The step: where keys are made.
+
+The outermost layer that can decide to retry opens a step and names it from its own state. Everything below,
+however often it retries, meets the same step and therefore the same keys.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar, Token
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from semel.errors import StepError
+from semel.keys import step_seed
+from semel.limits import NAME_BYTES_MAX
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from semel.ledger import Ledger
+
+CARRY_FORMAT = 1
+
+
+class Step:
+    """One step of a conversation: `with` and `async with`; not shared by two users at once."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        conversation: str,
+        path: tuple[str, ...],
+        scopes: Iterable[str] = (),
+        principal: str = "",
+    ) -> None:
+        self.ledger = ledger
+        self.conversation = _name("conversation", conversation)
+        self.path = tuple(_name("step", part) for part in path)
+        self.scopes = frozenset((scopes,) if isinstance(scopes, str) else scopes)
+        self.principal = principal
+        self.path_text = orjson.dumps(self.path).decode()
+        self.seed = step_seed(ledger.tenant, self.conversation, self.path)
+        self._visit: _Visit | None = None
+        self._outer: Token[_Visit | None] | None = None
+
+    def carry(self) -> dict[str, Any]:
+        """Plain JSON data that `ledger.resume` turns into this same step, on another thread or machine."""
+        return {
+            "format": CARRY_FORMAT,
+            "tenant": self.ledger.tenant,
+            "conversation": self.conversation,
+            "path": list(self.path),
+            "scopes": sorted(self.scopes),
+            "principal": self.principal,
+        }
+
+    def run(self, tool: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call the tool in this step, whatever the context of the caller is; awaitable if the tool is."""
+        if inspect.iscoroutinefunction(tool):
+            return self._run_async(tool, args, kwargs)
+        with _Visit(self):
+            return tool(*args, **kwargs)
+
+    async def _run_async(
+        self, tool: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        with _Visit(self):
+            return await tool(*args, **kwargs)
+
+    def __enter__(self) -> Step:
+        if self._visit is not None:
+            raise StepError("This step is already open; open another one, or leave this one first.")
+        self._visit = _Visit(self).__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        visit, self._visit = self._visit, None
+        if visit is not None:
+            visit.__exit__(kind, error, trace)
+
+    async def __aenter__(self) -> Step:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, trace)
+
+
+class _Visit:
+    """The time between entering a step and leaving it.
+
+    Tasks and threads copy the context, and with it this visit. Once it is over, whoever still holds the copy
+    is in no step: a stale step would make keys for work that nobody retries any more.
+    """
+
+    __slots__ = ("_token", "open", "step")
+
+    def __init__(self, step: Step) -> None:
+        self.step = step
+        self.open = True
+
+    def __enter__(self) -> _Visit:
+        self._token = _visit.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.open = False
+        try:
+            _visit.reset(self._token)
+        except ValueError:
+            # Left in another context than entered (an async generator, a fixture): closing it is enough.
+            pass
+
+
+_visit: ContextVar[_Visit | None] = ContextVar("semel_step", default=None)
+
+
+def current_step() -> Step | None:
+    """The step that this code runs in."""
+    visit = _visit.get()
+    return visit.step if visit is not None and visit.open else None
+
+
+def open_step(
+    ledger: Ledger,
+    conversation: str | None,
+    step: str,
+    scopes: Iterable[str] | None,
+    principal: str | None,
+) -> Step:
+    """A step; inside another one of its conversation it continues that one's path, scopes and principal."""
+    outer = current_step()
+    if outer is None or outer.ledger is not ledger or conversation not in (None, outer.conversation):
+        if conversation is None:
+            raise StepError("A step needs a conversation, unless it is opened inside another step.")
+        return Step(ledger, conversation, (step,), scopes or (), principal or "")
+    return Step(
+        ledger,
+        outer.conversation,
+        (*outer.path, step),
+        outer.scopes if scopes is None else scopes,
+        outer.principal if principal is None else principal,
+    )
+
+
+def resumed_step(ledger: Ledger, carried: Mapping[str, Any]) -> Step:
+    """The step that `carry()` described; StepError if it is of another tenant, or not such data."""
+    try:
+        form, tenant, path = carried["format"], carried["tenant"], carried["path"]
+        conversation, scopes, principal = carried["conversation"], carried["scopes"], carried["principal"]
+    except (KeyError, TypeError) as missing:
+        raise StepError(f"This is not what step.carry() gave: {missing} is missing.") from None
+    if form != CARRY_FORMAT:
+        raise StepError(f"The carried step has format {form!r}; this version reads {CARRY_FORMAT}.")
+    if tenant != ledger.tenant:
+        raise StepError("The carried step belongs to another tenant.")
+    if not isinstance(path, list | tuple) or not path:
+        raise StepError("The carried step has no path.")
+    return Step(ledger, conversation, tuple(path), scopes, principal)
+
+
+class Conversation:
+    """Numbers its steps. The number advances only when a step ends without an exception."""
+
+    def __init__(
+        self, ledger: Ledger, name: str, at: int, scopes: Iterable[str] = (), principal: str = ""
+    ) -> None:
+        if not isinstance(at, int) or isinstance(at, bool) or at < 0:
+            raise StepError(f"A conversation's position is a whole number from 0, not {at!r}.")
+        self._ledger = ledger
+        self.name = _name("conversation", name)
+        self._scopes = frozenset((scopes,) if isinstance(scopes, str) else scopes)
+        self._principal = principal
+        self._open: Step | None = None
+        self.position = at
+
+    def step(self, *, scopes: Iterable[str] | None = None, principal: str | None = None) -> Step:
+        """The step at the present position; a retry in place meets the same number."""
+        return _NumberedStep(
+            self,
+            self._scopes if scopes is None else scopes,
+            self._principal if principal is None else principal,
+        )
+
+
+class _NumberedStep(Step):
+    def __init__(self, conversation: Conversation, scopes: Iterable[str], principal: str) -> None:
+        ledger, self._number = conversation._ledger, conversation.position
+        outer = current_step()
+        nested = outer is not None and outer.ledger is ledger and outer.conversation == conversation.name
+        path = outer.path if outer is not None and nested else ()
+        super().__init__(ledger, conversation.name, (*path, str(self._number)), scopes, principal)
+        self._of = conversation
+
+    def __enter__(self) -> Step:
+        if self._of._open is not None:
+            raise StepError(
+                "This conversation already has an open step; steps of one conversation follow each other."
+            )
+        if self._number != self._of.position:
+            raise StepError("This step is over: ask the conversation for its next one.")
+        super().__enter__()
+        self._of._open = self
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        self._of._open = None
+        if kind is None:
+            self._of.position += 1
+
+
+def _name(what: str, text: object) -> str:
+    """A conversation's or step's name as it goes into keys; StepError if it cannot."""
+    if not isinstance(text, str) or not text:
+        raise StepError(f"The {what} is named by a text that is not empty, not by {text!r}.")
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise StepError(f"The {what}'s name is not valid text: it has a lone surrogate.") from None
+    if size > NAME_BYTES_MAX:
+        raise StepError(f"The {what}'s name has {size} bytes; at most {NAME_BYTES_MAX} are allowed.")
+    return text

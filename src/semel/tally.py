@@ -1,0 +1,111 @@
+"""Answers that changed nothing, counted at once and written to the audit in batches."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import NamedTuple
+
+from semel.audit import Event
+from semel.record import Address, Record
+
+REPLAYED, REFUSED, PERFORMED = "dedup_hit", "refused", "performed"
+
+# A replay from the cache takes microseconds, the flush comes once a second: this many wait at most.
+_WAITING_MAX = 50_000
+
+
+class Hit(NamedTuple):
+    """One answer given without a transition."""
+
+    kind: str
+    at: Address
+    tool: str
+    version: str
+    record_id: str
+    code: str
+    conversation: str
+    step: str
+    by: str
+    note: str = ""
+
+
+class Tally:
+    """Counts answers per record; `take` turns what was counted since into events, one per distinct answer."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Nothing is counted: as in a forked child, whose parent writes down what it counted."""
+        self._hits: deque[tuple[Hit | Record, int]] = deque()
+        self._lock = threading.Lock()
+        self._counts: dict[Hit, tuple[int, int]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._hits or self._counts)
+
+    def replayed(self, record: Record, now_us: int) -> None:
+        # Appending is atomic and quick; everything else waits until the batch is made.
+        self._hits.append((record, now_us))
+        if len(self._hits) > _WAITING_MAX:
+            self._count()
+
+    def add(self, hit: Hit, now_us: int) -> None:
+        self._hits.append((hit, now_us))
+        if len(self._hits) > _WAITING_MAX:
+            self._count()
+
+    def take(self) -> list[Event]:
+        """The events of what was counted since the last time."""
+        self._count()
+        with self._lock:
+            counts, self._counts = self._counts, {}
+        return [_event(hit, count, last_us) for hit, (count, last_us) in counts.items()]
+
+    def _count(self) -> None:
+        with self._lock:
+            for _ in range(len(self._hits)):
+                hit, now_us = self._hits.popleft()
+                if isinstance(hit, Record):
+                    hit = _hit(hit)
+                count, last_us = self._counts.get(hit, (0, 0))
+                self._counts[hit] = (count + 1, max(last_us, now_us))
+
+
+def _hit(record: Record) -> Hit:
+    asked = record.asked
+    return Hit(
+        REPLAYED,
+        asked.at,
+        asked.tool,
+        asked.version,
+        asked.id,
+        record.state.value,
+        asked.conversation,
+        asked.step,
+        asked.principal,
+    )
+
+
+def _event(hit: Hit, count: int, last_us: int) -> Event:
+    return Event(
+        seq=0,
+        at_us=last_us,
+        tenant=hit.at.tenant,
+        scope=hit.at.scope,
+        key=hit.at.key,
+        record_id=hit.record_id,
+        kind=hit.kind,
+        state=hit.code,
+        fence=0,
+        tool=hit.tool,
+        version=hit.version,
+        digest=b"",
+        expires_at=None,
+        conversation=hit.conversation,
+        step=hit.step,
+        by=hit.by,
+        note=hit.note,
+        times=count,
+    )

@@ -1,0 +1,45 @@
+"""Tools for tests: declared with everything filled in that a test does not speak of."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import semel
+from semel.audit import Event
+from semel.ledger import Ledger
+from semel.record import Record
+from semel.step import Step
+from semel.stores.base import ReadEvents
+
+
+def declared(**said: Any) -> Any:
+    """A recorded tool unless something else is said."""
+    return semel.tool_contract(**{"class_": "write-non-idempotent", **said})
+
+
+def keyed(**said: Any) -> Any:
+    """A tool that forwards its key to a downstream which remembers it."""
+    return declared(**{"downstream_window": "1h", **said})
+
+
+def a_step(ledger: Ledger, name: str = "refund-1", **said: Any) -> Step:
+    return ledger.step(**{"conversation": "conv-42", "step": name, **said})
+
+
+def the_record(ledger: Ledger) -> Record:
+    """The only record of a tool call."""
+    [record] = ledger.records.list(scope="tool")
+    return record
+
+
+def state(ledger: Ledger) -> str:
+    return ledger.records.effective_state(the_record(ledger))
+
+
+def events(ledger: Ledger) -> Sequence[Event]:
+    """Everything that was written down, what is still only counted included."""
+    ledger.keeper.flush()
+    return ledger.store.ask(ReadEvents(tenant=ledger.tenant))
+
+
+def kinds(ledger: Ledger) -> list[str]:
+    return [event.kind for event in events(ledger)]

@@ -1,0 +1,319 @@
+"""What a tool's failure leads to: recorded, released, tried again."""
+
+from decimal import Decimal
+from itertools import pairwise
+
+import pytest
+
+import semel
+from semel.errors import (
+    EffectFailed,
+    OutcomeUnknown,
+    PartialSuccess,
+    StoreCorrupt,
+    UpstreamUnavailable,
+)
+from semel.ledger import Ledger
+from semel.limits import RESULT_BYTES_MAX
+from semel.result import ToolResult
+from semel.testing import FlakyStore
+from tests.tools import a_step, declared, keyed, kinds, state, the_record
+
+
+class UpstreamTimeout(Exception):
+    """The downstream did not answer."""
+
+
+class Declined(Exception):
+    """The downstream did nothing."""
+
+
+# --- failures -------------------------------------------------------------------------------------
+
+
+def test_a_failure_is_recorded_and_replays_and_only_the_first_has_a_cause(ledger, way):
+    ran = []
+
+    @way.tool()
+    def pay(to: str) -> None:
+        ran.append(to)
+        raise LookupError("no such account")
+
+    with a_step(ledger):
+        with pytest.raises(EffectFailed, match="LookupError: no such account") as first:
+            way.call(pay, "a")
+        with pytest.raises(EffectFailed, match="LookupError: no such account") as second:
+            way.call(pay, "a")
+    assert isinstance(first.value.__cause__, LookupError)
+    assert second.value.__cause__ is None
+    assert (first.value.replayed, second.value.replayed) == (False, True)
+    assert (ran, state(ledger)) == (["a"], "failed")
+
+
+def test_a_failure_that_cannot_be_printed_is_recorded_all_the_same(ledger):
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("I do not speak")
+
+    @declared()
+    def pay(to: str) -> None:
+        raise Mute
+
+    with a_step(ledger), pytest.raises(EffectFailed, match="Mute"):
+        pay("a")
+    assert state(ledger) == "failed"
+
+
+@pytest.mark.parametrize("text", ["\ud800", "\0", "x" * 100_000], ids=["surrogate", "NUL", "long"])
+def test_a_failure_with_a_hostile_text_is_recorded_and_replays(ledger, text):
+    @declared()
+    def pay(to: str) -> None:
+        raise LookupError(text)
+
+    with a_step(ledger):
+        for _ in range(2):
+            with pytest.raises(EffectFailed) as failed:
+                pay("a")
+            assert len(failed.value.message) <= 2_000
+
+
+@pytest.mark.parametrize("raises", [True, False], ids=["raised", "returned"])
+def test_partial_success_is_recorded_replays_and_is_never_run_again(ledger, way, raises):
+    ran = []
+
+    @way.tool()
+    def pay(to: str) -> dict:
+        ran.append(to)
+        if raises:
+            raise PartialSuccess(done=["a"], remaining=["b"], corrective_action="Pay b.")
+        return ToolResult.partial(done=["a"], remaining=["b"], corrective_action="Pay b.")  # type: ignore[return-value]
+
+    with a_step(ledger):
+        for _ in range(2):
+            with pytest.raises(PartialSuccess) as told:
+                way.call(pay, "a")
+            assert told.value.details == {"done": ["a"], "remaining": ["b"]}
+            assert told.value.corrective_action == "Pay b."
+    assert (ran, state(ledger)) == (["a"], "partial")
+
+
+def test_a_tool_may_answer_with_a_result(ledger):
+    @declared()
+    def pay(to: str) -> ToolResult[Decimal]:
+        return ToolResult.success(Decimal("1.5"))
+
+    with a_step(ledger):
+        assert pay("a") == pay("a") == Decimal("1.5")
+
+
+def test_a_tool_may_answer_with_a_failure_of_its_own_code(ledger):
+    @declared()
+    def pay(to: str) -> ToolResult[int]:
+        return ToolResult.failure("CARD_DECLINED", "no", details={"message": "m", "retry_after_s": 1})
+
+    with a_step(ledger):
+        for _ in range(2):
+            with pytest.raises(EffectFailed) as failed:
+                pay("a")
+            assert failed.value.code == "CARD_DECLINED"
+            assert failed.value.details == {"message": "m", "retry_after_s": 1}
+
+
+def test_a_result_that_is_not_ok_is_a_failure_also_without_an_error(ledger):
+    @declared()
+    def pay(to: str) -> ToolResult[int]:
+        return ToolResult(ok=False)
+
+    with a_step(ledger):
+        for _ in range(2):
+            with pytest.raises(EffectFailed):
+                pay("a")
+    assert state(ledger) == "failed"
+
+
+def test_a_record_that_is_found_damaged_when_it_is_settled_does_not_deny_that_the_tool_ran(flaky):
+    class Damaged(FlakyStore):
+        def before(self, name: str) -> None:
+            if name == "settle":
+                raise StoreCorrupt
+
+    @declared()
+    def pay(to: str) -> None: ...
+
+    with a_step(Ledger(Damaged(flaky.inner))), pytest.raises(StoreCorrupt, match="The tool ran"):
+        pay("a")
+
+
+def test_details_that_are_too_large_are_dropped_and_the_failure_is_kept(ledger):
+    @declared()
+    def pay(to: str) -> None:
+        raise PartialSuccess(done="x" * (RESULT_BYTES_MAX + 1), remaining=[])
+
+    with a_step(ledger), pytest.raises(PartialSuccess):
+        pay("a")
+    assert len(the_record(ledger).outcome or b"") < 1_000
+
+
+def test_a_refusal_of_the_first_entry_frees_the_key(ledger, way):
+    ran = []
+
+    @way.tool(refused=(Declined,))
+    def pay(to: str) -> int:
+        ran.append(to)
+        if len(ran) == 1:
+            raise Declined
+        return len(ran)
+
+    with a_step(ledger):
+        with pytest.raises(Declined):
+            way.call(pay, "a")
+        assert way.call(pay, "a") == 2
+    assert kinds(ledger) == ["claimed", "released", "claimed", "settled"]
+
+
+def test_after_a_refusal_the_present_calls_arguments_count(ledger):
+    ran = []
+
+    @declared(refused=(Declined,), ignore=("reason",))
+    def pay(to: str, reason: str) -> None:
+        ran.append(reason)
+        if len(ran) == 1:
+            raise Declined
+
+    with a_step(ledger):
+        with pytest.raises(Declined):
+            pay("a", "first")
+        pay("a", "second")
+    assert ran == ["first", "second"]
+
+
+def test_a_refusal_of_a_later_entry_leaves_the_doubt(ledger, way):
+    script = [TimeoutError(), Declined()]
+
+    @way.tool(refused=(Declined,), on_unknown="rerun")
+    def pay(to: str) -> None:
+        raise script.pop(0)
+
+    with a_step(ledger):
+        with pytest.raises(TimeoutError):
+            way.call(pay, "a")
+        with pytest.raises(OutcomeUnknown, match="earlier entry"):
+            way.call(pay, "a")
+    assert state(ledger) == "in_doubt"
+
+
+def test_a_refusal_after_a_transient_failure_of_the_same_attempt_leaves_the_doubt(ledger, way):
+    script = [UpstreamTimeout(), Declined()]
+
+    @way.tool(refused=(Declined,), transient=(UpstreamTimeout,), attempts=3, downstream_window="1h")
+    def pay(to: str, key: semel.Key) -> None:
+        raise script.pop(0)
+
+    with a_step(ledger), pytest.raises(UpstreamUnavailable, match="earlier entry"):
+        way.call(pay, "a")
+    assert state(ledger) == "in_doubt"
+
+
+# --- transient ------------------------------------------------------------------------------------
+
+
+def test_transient_failures_are_tried_again_with_the_same_key_fence_and_arguments(ledger, way):
+    seen = []
+
+    @way.tool(transient=(UpstreamTimeout,), attempts=3, downstream_window="1h")
+    def pay(to: list[str], key: semel.Key) -> int:
+        seen.append((list(to), key, semel.current_key(), semel.current_fence()))
+        to.append("changed by the tool")
+        if len(seen) < 3:
+            raise UpstreamTimeout
+        return len(seen)
+
+    with a_step(ledger):
+        assert way.call(pay, ["a"]) == way.call(pay, ["a"]) == 3
+    assert len(seen) == 3
+    assert seen[0] == seen[1] == seen[2]
+    assert kinds(ledger)[:2] == ["claimed", "settled"]
+
+
+@pytest.mark.parametrize(
+    ("said", "answer"),
+    [
+        ({}, UpstreamUnavailable),
+        ({"on_unknown": "park"}, OutcomeUnknown),
+        ({"on_unknown": "rerun"}, OutcomeUnknown),
+        ({"on_unknown": "probe", "probe": lambda key, **others: semel.CannotTell}, UpstreamUnavailable),
+    ],
+    ids=["retry", "park", "rerun", "probe"],
+)
+def test_transient_failures_used_up_leave_the_key_reserved_and_in_doubt(ledger, way, said, answer):
+    ran = []
+
+    @way.tool(transient=(UpstreamTimeout,), attempts=2, downstream_window="1h", **said)
+    def pay(to: str, key: semel.Key) -> None:
+        ran.append(key)
+        raise UpstreamTimeout
+
+    with a_step(ledger), pytest.raises(answer) as told:
+        way.call(pay, "a")
+    assert isinstance(told.value.__cause__, UpstreamTimeout)
+    assert (len(ran), state(ledger)) == (2, "in_doubt")
+
+
+def test_one_attempt_is_the_default_also_for_transient_failures(ledger):
+    ran = []
+
+    @declared(transient=(UpstreamTimeout,))
+    def pay(to: str) -> None:
+        ran.append(to)
+        raise UpstreamTimeout
+
+    with a_step(ledger), pytest.raises(OutcomeUnknown):
+        pay("a")
+    assert ran == ["a"]
+
+
+def test_no_entry_inside_the_contract_begins_once_the_downstream_may_have_forgotten(ledger, clock):
+    ran = []
+
+    @keyed(transient=(UpstreamTimeout,), attempts=5, downstream_window="10s", backoff="1s")
+    def pay(to: str, key: semel.Key) -> None:
+        ran.append(clock.now_us())
+        clock.advance("4s")
+        raise UpstreamTimeout
+
+    with a_step(ledger), pytest.raises(UpstreamUnavailable):
+        pay("a")
+    assert len(ran) == 3
+    assert ran[-1] - ran[0] < 10_000_000
+
+
+def test_no_entry_inside_the_contract_begins_after_the_run_limit(ledger, clock):
+    ran = []
+
+    @keyed(transient=(UpstreamTimeout,), attempts=5, run_limit="5s", backoff="1s")
+    def pay(to: str, key: semel.Key) -> None:
+        ran.append(to)
+        clock.advance("4s")
+        raise UpstreamTimeout
+
+    with a_step(ledger), pytest.raises(UpstreamUnavailable):
+        pay("a")
+    assert len(ran) == 2
+
+
+@pytest.mark.parametrize(
+    ("backoff", "pauses"),
+    [("exponential", [0.075, 0.15]), ("2s", [1.5, 1.5]), (lambda entry: entry * 7.0, [7.0, 14.0])],
+    ids=["exponential", "fixed", "own"],
+)
+def test_the_pause_between_two_entries_is_the_declared_one(ledger, clock, backoff, pauses):
+    at = []
+
+    @keyed(transient=(UpstreamTimeout,), attempts=3, backoff=backoff)
+    def pay(to: str, key: semel.Key) -> None:
+        at.append(clock.monotonic())
+        raise UpstreamTimeout
+
+    with a_step(ledger), pytest.raises(UpstreamUnavailable):
+        pay("a")
+    assert [later - sooner for sooner, later in pairwise(at)] == pytest.approx(pauses)
