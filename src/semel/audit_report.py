@@ -1,0 +1,401 @@
+"""What the audit log says about itself: is it whole, and does it show keys that were made in the wrong place.
+
+Both reports only read, in pages, so they may run beside a busy store and over a log of any length.
+
+What `verify` cannot see: a log that was cut off at its end together with its seals and its records, or one
+that was rewritten as a whole, seals included. The last seal's hash, kept somewhere else, tells that.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from semel import audit
+from semel.audit import Event, Seal, Story
+from semel.durations import Duration, microseconds
+from semel.errors import StoreCorrupt
+from semel.record import Address, Look, Record, State
+from semel.stores.base import ListRecords, ReadEvents, ReadSeals, Store
+
+# One page is read in milliseconds and takes about a megabyte.
+_PAGE = 1_000
+
+# Whoever reads the report looks at the first ones; the count says how many there are.
+_EXAMPLES = 20
+
+# A record may change between the two looks at it and at its events; three times in a row is not chance.
+_LOOKS = 3
+
+# Before every event, also before one that somebody added with a number that the store would not give.
+_BEGINNING = -(1 << 62)
+
+# Calls that are held while the window slides over them. More within seconds is a flood, not a retry.
+_HELD_MAX = 200_000
+
+Progress = Callable[[int], None]
+
+
+def _silent(_: int) -> None:
+    """Nobody watches."""
+
+
+def pages(
+    store: Store, after: int, tenant: str | None = None, record_id: str | None = None, lane: int = 0
+) -> Iterator[Event]:
+    """Events of a lane after a number, to the end, one page in memory."""
+    while True:
+        page = store.ask(ReadEvents(after, _PAGE, tenant, record_id, lane))
+        yield from page
+        if len(page) < _PAGE:
+            return
+        after = page[-1].seq
+
+
+def all_pages(store: Store, tenant: str) -> Iterator[Event]:
+    """A tenant's events of all lanes, in the order of their time as far as the lanes' clocks agree."""
+    lanes = (pages(store, _BEGINNING, tenant, lane=lane) for lane in range(store.lanes))
+    return heapq.merge(*lanes, key=lambda event: event.at_us) if store.lanes > 1 else next(lanes)
+
+
+# --- is the log whole -----------------------------------------------------------------------------
+
+
+class Break(NamedTuple):
+    """Where the chain does not hold: the seal, the first event concerned if known, and what is wrong."""
+
+    seal: int
+    seq: int | None
+    wrong: Literal["changed", "missing", "added"]
+    text: str
+
+
+class Difference(NamedTuple):
+    """A record that is not what its events tell."""
+
+    tenant: str
+    record_id: str
+    text: str
+
+
+@dataclass
+class Verification:
+    seals: int = 0
+    events: int = 0
+    unsealed: int = 0
+    dropped: int = 0  # seals whose events were too old to keep
+    compared: int = 0
+    incomplete: int = 0  # records older than the oldest event that is kept
+    break_count: int = 0
+    difference_count: int = 0
+    breaks: list[Break] = field(default_factory=list)
+    differences: list[Difference] = field(default_factory=list)
+    head: Seal | None = None
+
+    @property
+    def whole(self) -> bool:
+        return not (self.break_count or self.difference_count)
+
+    def broken(self, found: Break) -> None:
+        self.break_count += 1
+        if len(self.breaks) < _EXAMPLES:
+            self.breaks.append(found)
+
+    def differs(self, found: Difference) -> None:
+        self.difference_count += 1
+        if len(self.differences) < _EXAMPLES:
+            self.differences.append(found)
+
+
+def verify(store: Store, *, tenants: Iterable[str] = (), progress: Progress = _silent) -> Verification:
+    """Every seal recomputed from its events, and every record compared with what its events tell.
+
+    Records of `tenants` are looked at even if no event speaks of them.
+    """
+    return _Verifier(store, tenants, progress).run()
+
+
+class _Verifier:
+    def __init__(self, store: Store, tenants: Iterable[str], progress: Progress) -> None:
+        self._store = store
+        self._tenants = set(tenants)
+        self._progress = progress
+        self._report = Verification()
+        self._lane = 0
+        self._before_lane = 0  # events of the lanes before this one
+
+    def run(self) -> Verification:
+        try:
+            for lane in range(self._store.lanes):
+                self._walk_lane(lane)
+            self._compare_unmentioned()
+        except StoreCorrupt as damage:
+            number = self._report.head.number + 1 if self._report.head else 1
+            text = f"{damage.message} Nothing after it was checked."
+            self._report.broken(Break(number, None, "changed", text))
+        return self._report
+
+    def _walk_lane(self, lane: int) -> None:
+        self._lane, self._before_lane = lane, self._report.events
+        last = self._walk_seals()
+        for _ in self._seen(pages(self._store, last, lane=lane)):
+            self._report.unsealed += 1
+
+    # --- the chain ------------------------------------------------------------------------------------------
+
+    def _walk_seals(self) -> int:
+        """The number of the last sealed event."""
+        report, previous = self._report, None
+        while page := self._store.ask(ReadSeals(previous.number if previous else 0, _PAGE, self._lane)):
+            for seal in page:
+                self._check(seal, previous)
+                report.seals += 1
+                report.head = previous = seal
+        return previous.last_seq if previous else _BEGINNING
+
+    def _check(self, seal: Seal, previous: Seal | None) -> None:
+        expected = previous.number + 1 if previous else 1
+        if seal.number != expected:
+            text = f"Seal {expected} is missing: the next one is {seal.number}."
+            self._report.broken(Break(expected, None, "missing", text))
+        run = _Run(self._seen(self._covered(seal, previous)), seal)
+        hash_ = audit.chain(previous.hash if previous else audit.GENESIS, seal.number, run)
+        if run.count == 0 and self._report.events == self._before_lane and self._too_old(seal):
+            self._report.dropped += 1
+        elif (wrong := run.wrong(hash_)) is not None:
+            self._report.broken(wrong)
+
+    def _covered(self, seal: Seal, previous: Seal | None) -> Iterator[Event]:
+        after = previous.last_seq if previous else _BEGINNING
+        for event in pages(self._store, after, lane=self._lane):
+            if event.seq > seal.last_seq:
+                return
+            yield event
+
+    def _too_old(self, seal: Seal) -> bool:
+        return seal.at_us < self._store.clock.now_us() - self._store.audit_kept_us
+
+    # --- records against events -----------------------------------------------------------------------------
+
+    def _seen(self, events: Iterable[Event]) -> Iterator[Event]:
+        for event in events:
+            self._report.events += 1
+            self._progress(self._report.events)
+            self._tenants.add(event.tenant)
+            if event.kind in (audit.CLAIMED, audit.ASKED):
+                self._compare(event.at, event.record_id)
+            yield event
+
+    def _compare(self, at: Address, record_id: str) -> None:
+        """Compare the record with its story; the two are read one after the other, so a change asks again."""
+        for _ in range(_LOOKS):
+            record = self._store.perform(Look(at)).record
+            lines = list(pages(self._store, _BEGINNING, at.tenant, record_id))
+            difference = self._difference(record_id, record, lines)
+            if difference is None:
+                break
+        self._report.compared += 1
+        if difference is not None:
+            self._report.differs(Difference(at.tenant, record_id, difference))
+
+    def _difference(self, record_id: str, record: Record | None, lines: list[Event]) -> str | None:
+        story = audit.fold(lines)
+        if record is None or record.asked.id != record_id:
+            free_at = self._store.clock.now_us() if record is None else record.created_at
+            if story is None or (story.expires_at is not None and story.expires_at <= free_at):
+                return None
+            return f"its events end as {story.state}, but the record is not there"
+        if self._began_before(record, lines):
+            self._report.incomplete += 1
+            return None
+        return _told_differently(audit.told_by(record), story)
+
+    def _began_before(self, record: Record, lines: list[Event]) -> bool:
+        """Whether the record's first events were dropped for their age."""
+        kept_since = self._store.clock.now_us() - self._store.audit_kept_us
+        return record.created_at < kept_since and (not lines or lines[0].at_us > record.created_at)
+
+    def _compare_unmentioned(self) -> None:
+        for tenant in sorted(self._tenants):
+            for record in records(self._store, tenant):
+                mentioned = self._store.ask(ReadEvents(_BEGINNING, 1, tenant, record.asked.id))
+                if not mentioned and not self._began_before(record, []):
+                    text = "it has no events: they were removed, or it was written with ?audit=off"
+                    self._report.differs(Difference(tenant, record.asked.id, text))
+
+
+class _Run:
+    """The events under one seal, on their way into the hash: counted, and the first gap noticed."""
+
+    def __init__(self, events: Iterator[Event], seal: Seal) -> None:
+        self._events = events
+        self._seal = seal
+        self.count = 0
+        self._expected = seal.first_seq
+        self._gap: int | None = None
+        self._stranger: int | None = None
+
+    def __iter__(self) -> Iterator[Event]:
+        for event in self._events:
+            self.count += 1
+            if event.seq < self._seal.first_seq:
+                self._stranger = event.seq if self._stranger is None else self._stranger
+            elif event.seq != self._expected and self._gap is None:
+                self._gap = self._expected
+            self._expected = max(self._expected, event.seq + 1)
+            yield event
+
+    def wrong(self, computed: bytes) -> Break | None:
+        seal = self._seal
+        covered = f"Seal {seal.number} (events {seal.first_seq}–{seal.last_seq})"
+        if self.count < seal.events:
+            missing = self._expected if self._gap is None else self._gap
+            text = (
+                f"{covered} was made over {seal.events} events, {self.count} are left: {missing} is missing."
+            )
+            return Break(seal.number, missing, "missing", text)
+        if self.count > seal.events:
+            text = f"{covered} has {self.count} events, and was made over {seal.events}."
+            return Break(seal.number, self._stranger, "added", text)
+        if computed != seal.hash:
+            text = f"{covered} does not fit: one of them, or the seal, was changed after it was made."
+            return Break(seal.number, seal.first_seq, "changed", text)
+        return None
+
+
+def _told_differently(record: Story, story: Story | None) -> str | None:
+    if story == record:
+        return None
+    if story is None:
+        return "the record is there, but its events say that its window closed"
+    names = [name for name in Story._fields if getattr(record, name) != getattr(story, name)]
+    return "; ".join(
+        f"{name} is {_shown(getattr(record, name))}, by its events {_shown(getattr(story, name))}"
+        for name in names
+    )
+
+
+def _shown(value: object) -> str:
+    return value.hex()[:16] + "…" if isinstance(value, bytes) else repr(value)
+
+
+def records(store: Store, tenant: str, states: frozenset[State] = frozenset()) -> Iterator[Record]:
+    """All records of a tenant, or those in some states, newest first, one page in memory."""
+    before = None
+    while page := store.ask(ListRecords(tenant, states=states, before=before, limit=_PAGE)):
+        yield from page
+        before = (page[-1].created_at, page[-1].asked.id)
+
+
+# --- keys made in the wrong place -----------------------------------------------------------------
+
+
+class Made(NamedTuple):
+    """One call that claimed a key."""
+
+    at_us: int
+    key: str
+    record_id: str
+    conversation: str
+    step: str
+
+
+class Pair(NamedTuple):
+    """Two calls of one tool with equal arguments and different keys, shortly after one another."""
+
+    first: Made
+    second: Made
+
+
+@dataclass
+class ToolDuplicates:
+    """The suspicious calls of one tool: how many, from where, and the first of them."""
+
+    tool: str
+    count: int = 0
+    same_conversation: int = 0
+    examples: list[Pair] = field(default_factory=list)
+
+    @property
+    def meaning(self) -> str:
+        """What it usually is."""
+        if self.same_conversation * 2 >= self.count:
+            return (
+                "One conversation, several steps: the step is probably named anew on every attempt. Name it "
+                "from the state of whoever decides to retry, outside the loop that retries."
+            )
+        return (
+            "Several conversations: the conversation's id is probably made anew on every attempt, or two "
+            "callers really meant the same thing. Take the id from the request, not from whoever serves it."
+        )
+
+    def add(self, pair: Pair) -> None:
+        self.count += 1
+        self.same_conversation += pair.first.conversation == pair.second.conversation
+        if len(self.examples) < _EXAMPLES:
+            self.examples.append(pair)
+
+
+@dataclass
+class Duplicates:
+    within_us: int
+    calls: int = 0
+    tools: dict[str, ToolDuplicates] = field(default_factory=dict)
+    flooded: bool = False  # more calls than can be held: some pairs may be unseen
+
+    @property
+    def count(self) -> int:
+        return sum(tool.count for tool in self.tools.values())
+
+
+def duplicates(
+    store: Store, tenant: str, *, within: Duration = "60s", progress: Progress = _silent
+) -> Duplicates:
+    """Calls of a tenant with other keys but the same tool and arguments as one shortly before."""
+    report = Duplicates(microseconds(within, "within"))
+    held = _Held(report.within_us)
+    for number, event in enumerate(all_pages(store, tenant), 1):
+        progress(number)
+        if event.scope != "tool" or event.kind not in (audit.CLAIMED, audit.ASKED):
+            continue
+        report.calls += 1
+        made = Made(event.at_us, event.key, event.record_id, event.conversation, event.step)
+        earlier = held.other_key(event.tool, event.digest, made)
+        if earlier is not None:
+            report.tools.setdefault(event.tool, ToolDuplicates(event.tool)).add(Pair(earlier, made))
+    report.flooded = held.flooded
+    return report
+
+
+class _Held:
+    """The newest call of each tool and arguments, as long as it is recent."""
+
+    def __init__(self, within_us: int) -> None:
+        self._within_us = within_us
+        self._newest: dict[tuple[str, bytes], Made] = {}
+        self._order: deque[tuple[tuple[str, bytes], Made]] = deque()
+        self.flooded = False
+
+    def other_key(self, tool: str, digest: bytes, made: Made) -> Made | None:
+        """The recent call with another key, if there is one; `made` takes its place."""
+        self._forget(made.at_us)
+        action = (tool, digest)
+        earlier = self._newest.get(action)
+        self._newest[action] = made
+        self._order.append((action, made))
+        return earlier if earlier is not None and earlier.key != made.key else None
+
+    def _forget(self, now_us: int) -> None:
+        while self._order:
+            action, oldest = self._order[0]
+            full = len(self._order) >= _HELD_MAX
+            recent = now_us - oldest.at_us <= self._within_us
+            if recent and not full:
+                return
+            self.flooded |= recent
+            self._order.popleft()
+            if self._newest.get(action) is oldest:
+                del self._newest[action]

@@ -1,0 +1,88 @@
+"""The command `semel`.
+
+Exit codes: 0 done, 1 a check failed, 2 usage, 3 refused by a rule, 4 the store cannot be reached.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import click
+
+import semel
+from semel.cli.approvals import approvals
+from semel.cli.checks import audit_, examine
+from semel.cli.lab import bench, demo
+from semel.cli.output import complain
+from semel.cli.records import records
+from semel.errors import (
+    ApprovalError,
+    OpenError,
+    RecordNotFound,
+    RecordNotInDoubt,
+    SemelError,
+    StoreCorrupt,
+    StoreUnavailable,
+)
+
+DONE, CHECK_FAILED, USAGE, REFUSED, UNREACHABLE = range(5)
+
+# What a shell reports for a process that ended by Ctrl-C.
+INTERRUPTED = 130
+
+
+class _Semel(click.Group):
+    """The group that turns whatever a command raises into a message and an exit code."""
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> NoReturn:
+        words = list(sys.argv[1:] if args is None else args)
+        try:
+            code = super().main(words, *rest, **({"prog_name": "semel"} | extra | {"standalone_mode": False}))
+        except Exception as error:
+            code = _complaint(error, "--json" in words)
+            if code is None:
+                raise
+        sys.exit(code if isinstance(code, int) else DONE)
+
+
+def _complaint(error: Exception, as_json: bool) -> int | None:
+    """The exit code of a foreseeable error, which has been told; None for any other."""
+    match error:
+        case click.ClickException() if as_json:
+            complain("USAGE", error.format_message(), "See --help.", as_json)
+            return error.exit_code
+        case click.ClickException():
+            error.show()
+            return error.exit_code
+        case click.Abort():
+            complain("INTERRUPTED", "Interrupted.", "", as_json)
+            return INTERRUPTED
+        case SemelError():
+            complain(error.code, error.message, error.corrective_action or _next(error), as_json)
+            unreachable = isinstance(error, OpenError | StoreUnavailable | StoreCorrupt)
+            return UNREACHABLE if unreachable else REFUSED
+    return None
+
+
+def _next(error: SemelError) -> str:
+    """Where to look, for what the library itself cannot advise on."""
+    match error:
+        case RecordNotFound():
+            return "`semel records list` shows what there is; --tenant says where to look."
+        case RecordNotInDoubt():
+            return "`semel records show` says how it stands."
+        case ApprovalError():
+            return "`semel approvals list` says how it stands."
+    return ""
+
+
+@click.group(cls=_Semel, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(semel.__version__, prog_name="semel", message="%(prog)s %(version)s")
+def main() -> None:
+    """Side effects that land once, however often they are retried."""
+
+
+for command in (demo, bench, records, approvals, audit_, examine):
+    main.add_command(command)

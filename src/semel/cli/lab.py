@@ -1,0 +1,118 @@
+"""`semel demo`, `semel bench`: Semel at work."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+from rich.text import Text
+
+from semel.cli.output import Output, complain
+from semel.lab import demo as sunday
+from semel.lab.demo import Attempt, Lane, Outcome
+
+_ENDS = {None: "paid at every attempt", "in_doubt": "in doubt, and says so", "done": "done, once"}
+
+
+_json_option = click.option("--json", "as_json", is_flag=True, help="Answer with JSON.")
+
+
+@click.command()
+@_json_option
+def demo(as_json: bool) -> int:
+    """The Sunday incident: one refund decided, three crashes, replayed by the orchestrator.
+
+    Without Semel the customer gets 4 refunds, with it 1. Exits 1 if not. Workers are real processes, and they
+    really die by kill -9; everything is on the loopback and in a temporary directory, and gone afterwards.
+    """
+    out = Output(as_json)
+    if not as_json:
+        _introduce(out)
+    try:
+        outcome = sunday.play(lambda attempt: None if as_json else _tell(out, attempt))
+    except sunday.DemoError as failure:
+        complain("DEMO_FAILED", str(failure), "Run it again; nothing was left behind.", as_json)
+        return 1
+    if as_json:
+        lanes = [asdict(lane) for lane in outcome.lanes]
+        out.data({"ok": outcome.ok, "problems": outcome.problems, "lanes": lanes})
+    else:
+        _conclude(out, outcome)
+    return 0 if outcome.ok else 1
+
+
+def _introduce(out: Output) -> None:
+    out.say("Sunday, 03:12. An agent decides one refund of 14,000.00. Its worker crashes three times,")
+    out.say("and each time the orchestrator starts the step again.")
+
+
+def _tell(out: Output, attempt: Attempt) -> None:
+    if attempt.lane == sunday.NAIVE:
+        out.say()
+        out.say(f"Attempt {attempt.number}", "bold")
+    out.say(f"  {attempt.lane:<32}worker {attempt.pid:<8}{_ending(attempt)}")
+    style = "red" if attempt.refunds > 1 else "green"
+    out.say(f"  {'':<32}refunds at the provider: {attempt.refunds}", style)
+
+
+def _ending(attempt: Attempt) -> str:
+    match attempt.ended:
+        case "killed":
+            return f"killed -9: {sunday.PLACES[attempt.place]}"
+        case "refused":
+            return f"answers {attempt.answer}: not run again"
+        case _:
+            return f"reports refund {attempt.answer}"
+
+
+def _conclude(out: Output, outcome: Outcome) -> None:
+    out.say()
+    columns = ("", "CRASHES", "REQUESTS", "REFUNDS", "PAID", "IN THE END")
+    out.table(columns, [_row(lane) for lane in outcome.lanes])
+    parked = outcome.lanes[-1]
+    out.say()
+    out.say("Where the provider takes no key nobody can know, so Semel asks instead of guessing.")
+    out.say("A person looks into the provider's book and types:")
+    out.say(f"  semel records resolve {parked.record_id} --happened", "bold")
+    out.say()
+    for problem in outcome.problems:
+        out.say(f"NOT AS IT SHOULD BE: {problem}", "bold red")
+    if outcome.ok:
+        naive, guarded, _ = outcome.lanes
+        out.say(f"Without Semel {naive.refunds} refunds, with it {guarded.refunds}.", "bold green")
+
+
+def _row(lane: Lane) -> tuple[str | Text, ...]:
+    crashes = sum(attempt.ended == "killed" for attempt in lane.attempts)
+    style = "bold red" if lane.refunds > 1 else "bold green"
+    end = _ENDS.get(lane.state, str(lane.state))
+    refunds = Text(str(lane.refunds), style)
+    return lane.name, str(crashes), str(lane.requests), refunds, f"{lane.paid_minor / 100:,.2f}", end
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="Only show that everything works: the figures mean nothing.")
+@click.option("--rows", metavar="NAME,…", help="Only these rows; a wrong name lists what there is.")
+@click.option(
+    "--dir", "directory", type=click.Path(exists=True, file_okay=False), help="Where files are made."
+)
+@click.option("--markdown", "as_markdown", is_flag=True, help="The table of the README.")
+@_json_option
+def bench(quick: bool, rows: str | None, directory: str | None, as_markdown: bool, as_json: bool) -> None:
+    """The README's figures, side by side with raw store operations, measured here."""
+    # Here, not on top: the other commands should not wait for what only this one needs.
+    from semel.lab import bench as measuring
+
+    out = Output(as_json)
+    chosen = [name.strip() for name in rows.split(",")] if rows else None
+    try:
+        with out.steps("Measuring") as progress:
+            report = measuring.run(chosen, quick, directory, progress)
+    except ValueError as wrong:
+        raise click.BadParameter(str(wrong), param_hint="--rows") from None
+    if as_json:
+        out.data(measuring.data(report))
+    elif as_markdown:
+        click.echo(measuring.markdown(report))
+    else:
+        out.either(measuring.table(report), measuring.plain(report))

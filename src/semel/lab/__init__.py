@@ -1,0 +1,1 @@
+"""Semel at work: the demonstration, the measurements."""
