@@ -1,0 +1,165 @@
+"""Requests of threads: sent, sent on where a server says so, and sent once more after a broken connection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import hiredis
+
+from semel.clock import SYSTEM
+from semel.errors import StoreUnavailable
+from semel.stores.redis import trouble
+from semel.stores.redis.commands import Request
+from semel.stores.redis.nodes import Nodes
+from semel.stores.redis.options import Node
+from semel.stores.redis.routing import TURNS_MAX, Turn, errands, next_turn
+from semel.stores.redis.wire import Wire, Wires, Words, packed
+
+_BROKEN = (OSError, hiredis.HiredisError)
+
+# How many requests are on their way to one server at once: enough that its answers fill a packet or two.
+_ROW_MAX = 128
+
+
+class Calls:
+    """The way of a thread's requests. An answer may be the server's error; none is StoreUnavailable."""
+
+    def __init__(self, wires: Wires, nodes: Nodes, lanes: int) -> None:
+        self._wires = wires
+        self._nodes = nodes
+        self._lanes = lanes
+
+    def call(self, request: Request, asked: Any = None) -> Any:
+        turn, repeated = Turn(self._nodes.home(request.lane)), False
+        answer: Any = None
+        for _ in range(TURNS_MAX):
+            try:
+                answer = self._once(request, turn)
+            except _BROKEN as error:
+                if repeated or not request.repeatable or timed_out(error):
+                    raise trouble.broken(error, turn.node, asked) from error
+                repeated = True
+                continue
+            except StoreUnavailable as away:
+                if repeated or not self._elsewhere(request.lane, turn):
+                    raise trouble.again(away, asked) from away
+                turn, repeated = Turn(self._nodes.home(request.lane)), True
+                continue
+            following = next_turn(answer, request.lane, turn, self._nodes) if _error(answer) else None
+            if following is None:
+                return answer
+            turn = following
+            if turn.pause_s:
+                SYSTEM.sleep(turn.pause_s)
+        return answer
+
+    def _once(self, request: Request, turn: Turn) -> Any:
+        answer = self._exchange(turn, request.words())
+        if not _error(answer) and not request.answered_by(answer):
+            # Nothing that is still on its way on these connections can be trusted.
+            self._wires.drop()
+            raise OutOfStep
+        return answer
+
+    def _exchange(self, turn: Turn, words: Words) -> Any:
+        wire = self._wires.take(turn.node)
+        try:
+            if turn.loading or turn.asking:
+                wire.call_all(errands(turn))
+            answer = wire.call(packed(words))
+        except _BROKEN:
+            self._wires.discard(wire)
+            raise
+        except BaseException:
+            wire.close()  # Interrupted: its answer would be read as the next one's.
+            raise
+        self._wires.give_back(wire)
+        return answer
+
+    def _elsewhere(self, lane: int, turn: Turn) -> bool:
+        """Whether another server has the lane by now."""
+        try:
+            self._nodes.refresh(self._lanes)
+        except StoreUnavailable:
+            return False
+        return self._nodes.home(lane) != turn.node
+
+    def call_all(self, requests: Sequence[Request], asked: Any = None) -> list[Any]:
+        """The answers in the order of the requests, which go out in rows, a row to each server."""
+        answers: list[Any] = [None] * len(requests)
+        rows: dict[Node, list[int]] = {}
+        for position, request in enumerate(requests):
+            rows.setdefault(self._nodes.home(request.lane), []).append(position)
+        for node, positions in rows.items():
+            for start in range(0, len(positions), _ROW_MAX):
+                row = positions[start : start + _ROW_MAX]
+                heard = self._row(node, [requests[position] for position in row], asked)
+                for position, answer in zip(row, heard, strict=True):
+                    answers[position] = answer
+        return answers
+
+    def _row(self, node: Node, requests: list[Request], asked: Any) -> list[Any]:
+        repeatable = all(request.repeatable for request in requests)
+        if len(requests) == 1 and repeatable:
+            return [self.call(request, asked) for request in requests]
+        try:
+            wire = self._wires.take(node) if repeatable else self._proven(node)
+            try:
+                answers = wire.call_all([packed(request.words()) for request in requests])
+            except BaseException:
+                self._wires.discard(wire)
+                raise
+            self._wires.give_back(wire)
+            check(requests, answers)
+        except (*_BROKEN, StoreUnavailable) as error:
+            if timed_out(error) or not repeatable:
+                raise trouble.broken(error, node, asked) from error
+            return [self.call(request, asked) for request in requests]
+        return [
+            self.call(request, asked) if _error(answer) else answer
+            for request, answer in zip(requests, answers, strict=True)
+        ]
+
+    def _proven(self, node: Node) -> Wire:
+        """A connection that lives: for what cannot be repeated, should it have been broken for long."""
+        wire = self._wires.take(node)
+        try:
+            wire.call(packed((b"PING",)))
+            return wire
+        except _BROKEN:
+            self._wires.discard(wire)
+            return self._wires.fresh(node)
+
+    def to_node(self, node: Node, *words: bytes) -> Any:
+        """A command to this very server."""
+        try:
+            return self._exchange(Turn(node), words)
+        except _BROKEN as error:
+            if timed_out(error) or not isinstance(error, OSError):
+                raise trouble.broken(error, node) from error
+        try:
+            return self._exchange(Turn(node), words)
+        except _BROKEN as error:
+            raise trouble.broken(error, node) from error
+
+
+class OutOfStep(ConnectionError):
+    """the server answered something that was not asked"""
+
+    def __str__(self) -> str:
+        return str(self.__doc__)
+
+
+def check(requests: Sequence[Request], answers: Sequence[Any]) -> None:
+    for request, answer in zip(requests, answers, strict=True):
+        if not _error(answer) and not request.answered_by(answer):
+            raise OutOfStep
+
+
+def _error(answer: Any) -> bool:
+    return type(answer) is hiredis.ReplyError
+
+
+def timed_out(error: BaseException) -> bool:
+    return isinstance(error, TimeoutError | BlockingIOError)

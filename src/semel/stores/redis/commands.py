@@ -1,0 +1,287 @@
+"""Commands as script calls, and the scripts' answers as replies."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from semel.audit import ASKED, CLAIMED, SETTLED
+from semel.clock import SYSTEM
+from semel.errors import StoreCorrupt
+from semel.record import (
+    Address,
+    Asked,
+    Claim,
+    Command,
+    Look,
+    Park,
+    Record,
+    Release,
+    Renew,
+    Reply,
+    Resolve,
+    Retake,
+    Settle,
+    State,
+    apply,
+)
+from semel.stores.base import Store
+from semel.stores.redis import scripts
+from semel.stores.redis.packing import (
+    digest_of,
+    event_tail,
+    record_of,
+    rest_of,
+    tail_of,
+    tenant_prefix,
+    time,
+    who_of,
+)
+from semel.stores.redis.scripts import CODES, Script
+
+Arguments = tuple[bytes, ...]
+
+
+class Request(NamedTuple):
+    """What to ask of the server that has the lane: a script with its keys and arguments, or a command."""
+
+    lane: int
+    script: Script | None
+    arguments: Arguments
+    repeatable: bool = True  # Asked again after a lost reply it gets the same answer.
+    held: Record | None = None  # What is settled, as its claim was answered.
+    number: bytes | None = None  # Of a step: its answer repeats it.
+
+    def answered_by(self, answer: Any) -> bool:
+        """Whether this is the answer to this very request, as far as can be told."""
+        return self.number is None or (type(answer) is list and len(answer) > 3 and answer[3] == self.number)
+
+    def words(self) -> Arguments:
+        if self.script is None:
+            return self.arguments
+        return (b"FCALL", *self.script, *self.arguments)
+
+
+class Lane(NamedTuple):
+    """The names of the keys of one lane. They share a hash tag, and so a server."""
+
+    number: int
+    prefix: bytes
+    lane: bytes
+    due: bytes
+    list: bytes
+    ids: bytes
+    events: bytes
+    seals: bytes
+
+    def record(self, digest: bytes) -> bytes:
+        return self.prefix + b"r:" + digest.hex().encode()
+
+
+def lane(number: int, prefix: str) -> Lane:
+    base = f"{prefix}:{{{prefix}.{number:02x}}}:".encode()
+    return Lane(
+        number, base, *(base + name for name in (b"lane", b"due", b"list", b"ids", b"events", b"seals"))
+    )
+
+
+def _flag(yes: bool) -> bytes:
+    return b"1" if yes else b"0"
+
+
+def _outcome(outcome: bytes | None) -> Arguments:
+    if outcome is None:
+        return b"0", b"", b""
+    return b"1", outcome, hashlib.sha256(outcome).digest()
+
+
+def _look(_: Look) -> Arguments:
+    return ()
+
+
+# Records of claims that this process made and has not settled yet: enough for its running tools. Large
+# arguments are not worth the memory.
+_HELD_MAX, _HELD_BYTES_MAX = 1_024, 4_096
+
+
+@lru_cache(maxsize=_HELD_MAX)
+def _packed_once(asked: Asked) -> tuple[bytes, bytes]:
+    who = who_of(asked)
+    return who, rest_of(asked, who)
+
+
+def _packed(asked: Asked) -> tuple[bytes, bytes]:
+    """What never changes while the record lives: needed for its claim, and again for its settlement."""
+    if len(asked.arguments) <= _HELD_BYTES_MAX:
+        return _packed_once(asked)
+    who = who_of(asked)
+    return who, rest_of(asked, who)
+
+
+def _claim(command: Claim) -> Arguments:
+    asked = command.asked
+    who, rest = _packed(asked)
+    kind, state = (ASKED, State.WAITING) if command.waiting else (CLAIMED, State.PENDING)
+    return (
+        command.token,
+        time(command.lease_us),
+        _flag(command.waiting),
+        tenant_prefix(asked.at.tenant),
+        asked.id.encode(),
+        tail_of(asked, who, rest, command.token, "", b"", b""),
+        event_tail(kind, state.value, asked.fingerprint, "", asked.id, who),
+    )
+
+
+def _retake(command: Retake) -> Arguments:
+    return command.seen, command.token, time(command.lease_us), time(command.within_us)
+
+
+def _renew(command: Renew) -> Arguments:
+    return command.token, time(command.lease_us)
+
+
+def _settle(command: Settle) -> Arguments:
+    state = b"%d" % CODES[command.state]
+    return command.token, state, *_outcome(command.outcome), time(command.window_us), command.by.encode()
+
+
+def _settle_held(command: Settle, asked: Asked, fence: int) -> Arguments:
+    """The settled record and its event, packed here: the script only puts the times in."""
+    who, rest = _packed(asked)
+    _, outcome, digest = _outcome(command.outcome)
+    tail = tail_of(asked, who, rest, command.token, command.by, outcome, digest)
+    event = event_tail(SETTLED, command.state.value, digest or asked.fingerprint, command.by, asked.id, who)
+    return time(fence), tail, event
+
+
+def _park(command: Park) -> Arguments:
+    return command.token, command.note.encode()
+
+
+def _release(command: Release) -> Arguments:
+    return command.token, time(command.window_us)
+
+
+def _resolve(command: Resolve) -> Arguments:
+    seen = command.seen, command.token, _flag(command.happened)
+    return *seen, *_outcome(command.outcome), time(command.window_us), command.by.encode()
+
+
+_STEPS: dict[type, tuple[Script, Callable[[Any], Arguments]]] = {
+    Look: (scripts.LOOK, _look),
+    Claim: (scripts.CLAIM, _claim),
+    Retake: (scripts.RETAKE, _retake),
+    Renew: (scripts.RENEW, _renew),
+    Settle: (scripts.SETTLE, _settle),
+    Park: (scripts.PARK, _park),
+    Release: (scripts.RELEASE, _release),
+    Resolve: (scripts.RESOLVE, _resolve),
+}
+
+
+def address_of(command: Any) -> Address:
+    at: Address = command.asked.at if type(command) is Claim else command.at
+    return at
+
+
+class Desk:
+    """Writes requests and reads answers. It knows the lanes, and how far each had come when last heard of."""
+
+    def __init__(self, store: Store, prefix: str, lanes: int, store_id: bytes) -> None:
+        self._store = store
+        self.lanes = [lane(number, prefix) for number in range(lanes)]
+        self.store_id = store_id
+        self._audit = _flag(store.audit)
+        self._seen = [0] * lanes
+        self._held: dict[bytes, Record] = {}
+        self._numbers = itertools.count(1)
+
+    @property
+    def audit(self) -> bool:
+        return self._store.audit
+
+    def audit_kept_us(self) -> int:
+        return self._store.audit_kept_us
+
+    def now(self) -> bytes:
+        """The time that servers take for theirs; nothing, unless the store was given its own clock."""
+        clock = self._store.clock
+        return b"" if clock is SYSTEM else b"%d" % clock.now_us()
+
+    def lane_of(self, digest: bytes) -> Lane:
+        return self.lanes[digest[0] % len(self.lanes)]
+
+    def request(self, command: Command) -> Request:
+        script, arguments = _STEPS[type(command)]
+        own, held = arguments(command), None
+        if type(command) is Settle:
+            held = self._held_for(command)
+            own += (b"", b"", b"") if held is None else _settle_held(command, held.asked, held.fence)
+        return self.step(script, digest_of(address_of(command)), own, held=held)
+
+    def _held_for(self, command: Settle) -> Record | None:
+        held = self._held.get(command.token)
+        if held is None or held.asked.at != command.at or len(command.outcome or b"") > _HELD_BYTES_MAX:
+            return None
+        return held
+
+    def step(
+        self,
+        script: Script,
+        digest: bytes,
+        own: Arguments,
+        *,
+        repeatable: bool = True,
+        held: Record | None = None,
+    ) -> Request:
+        """A step on the record with this digest."""
+        home, number = self.lane_of(digest), b"%d" % next(self._numbers)
+        return Request(
+            home.number,
+            script,
+            (home.record(digest), home.lane, home.due, home.list, home.ids, home.events,
+             self.store_id, b"%d" % self._seen[home.number], self.now(), self._audit, digest, *own, number),
+            repeatable,
+            held,
+            number,
+        )  # fmt: skip
+
+    def heard(self, number: int, seq: int) -> None:
+        """The lane has come this far: an answer from before it tells of lost data."""
+        if seq > self._seen[number]:
+            self._seen[number] = seq
+
+    def reply(self, command: Any, request: Request, answer: list[Any]) -> Reply:
+        applied, now_us, seq = answer[:3]
+        self.heard(request.lane, seq)
+        if applied == 2:
+            # What a settlement takes over from its claim changes only together with the fence, and the script
+            # compared that: so nothing has to be read back.
+            record = apply(request.held, command, now_us)
+        else:
+            record = _found(answer, address_of(command))
+        if type(command) is Settle:
+            self._held.pop(command.token, None)
+        elif applied and type(command) is Claim and not command.waiting:
+            self.hold(command, record)
+        return Reply(record, now_us, bool(applied))
+
+    def hold(self, command: Claim, record: Record | None) -> None:
+        """What this claim was answered is remembered until it is settled."""
+        if record is not None and len(command.asked.arguments) <= _HELD_BYTES_MAX:
+            self._held[command.token] = record
+            while len(self._held) > _HELD_MAX:
+                self._held.pop(next(iter(self._held)), None)
+
+
+def _found(answer: list[Any], at: Address) -> Record | None:
+    if len(answer) < 5 or answer[4] is None:
+        return None
+    record = record_of(answer[4])
+    if record.asked.at != at:
+        raise StoreCorrupt()
+    return record

@@ -1,0 +1,90 @@
+"""Opening a store: its facts are read, or written by whoever comes first, and the servers are looked at.
+
+Every lane carries the store's id. A store that is ready has all of its lanes: a missing one is lost data.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import hiredis
+
+from semel.clock import SYSTEM
+from semel.errors import OpenError, StoreCorrupt, StoreUnavailable
+from semel.stores.redis import scripts, settings, trouble
+from semel.stores.redis.calls import Calls
+from semel.stores.redis.commands import Lane, lane
+from semel.stores.redis.nodes import Nodes
+from semel.stores.redis.options import Node, Options
+from semel.stores.redis.settings import Settings
+
+_FORMAT = b"1"
+
+
+class Facts(NamedTuple):
+    id: bytes
+    secret: bytes
+    lanes: int
+    settings: tuple[Settings, ...]
+
+
+def begin(options: Options, nodes: Nodes, calls: Calls) -> Facts:
+    """The store's facts, after its servers were found fit and all its lanes there."""
+    try:
+        return _begin(options, nodes, calls)
+    except StoreUnavailable as error:
+        raise trouble.unopened(error) from error.__cause__
+
+
+def _begin(options: Options, nodes: Nodes, calls: Calls) -> Facts:
+    key = f"{options.prefix}:{{{options.prefix}}}:meta".encode()
+    home = nodes.meta(key)
+    nodes.refresh(options.lanes)
+    found = tuple(settings.read(node, calls.to_node) for node in nodes.all())
+    settings.check(found, options)
+    for node in nodes.all():
+        _load(node, calls)
+    form, id_, secret, lanes, ready = _meta(home, key, options, calls)
+    if form != _FORMAT:
+        raise OpenError(
+            f"The store was written by another version of Semel (format {form!r}).",
+            corrective_action="Open it with a version at least as new as the one that wrote it.",
+        )
+    nodes.refresh(int(lanes))
+    _mark(id_, [lane(number, options.prefix) for number in range(int(lanes))], nodes, calls, bool(ready))
+    if not ready:
+        _said(calls.to_node(home, b"HSET", key, b"ready", b"1"))
+    return Facts(id_, secret, int(lanes), found)
+
+
+def _load(node: Node, calls: Calls) -> None:
+    if not _said(calls.to_node(node, b"FUNCTION", b"LIST", b"LIBRARYNAME", scripts.LIBRARY)):
+        _said(calls.to_node(node, *scripts.LOAD))
+
+
+def _meta(home: Node, key: bytes, options: Options, calls: Calls) -> list[Any]:
+    # Chance is the machine's own, also under a test's clock: two stores must never have one secret.
+    secret = SYSTEM.token() + SYSTEM.token()
+    words = (key, SYSTEM.token(), secret, b"%d" % options.lanes)
+    answer: list[Any] = _said(calls.to_node(home, b"EVAL", scripts.BEGIN, b"1", *words))
+    if None in answer[:4]:
+        raise StoreCorrupt(f"The facts of the store under the prefix {options.prefix!r} are damaged.")
+    return answer
+
+
+def _mark(id_: bytes, lanes: list[Lane], nodes: Nodes, calls: Calls, ready: bool) -> None:
+    for each in lanes:
+        home = nodes.home(each.number)
+        if not ready:
+            _said(calls.to_node(home, b"HSETNX", each.lane, b"id", id_))
+        if _said(calls.to_node(home, b"HGET", each.lane, b"id")) != id_:
+            raise StoreCorrupt(
+                f"A part of the store on {home} is missing or belongs to another store; nothing was opened.",
+                corrective_action="Restore it from a backup, or begin another store under another ?prefix=.",
+            )
+
+
+def _said(answer: Any) -> Any:
+    if isinstance(answer, hiredis.ReplyError):
+        raise trouble.refused(answer)
+    return answer

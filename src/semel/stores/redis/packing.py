@@ -1,0 +1,226 @@
+"""Records, events and seals as bytes. Bytes that make no sense are damage, never absence.
+
+A record is one string: a head of fixed length, then strings that each follow their length. Lua reads and
+writes the same form (steps/record.lua). What never changes while a record lives is packed here and opaque to
+Lua: `who` goes into every event as it is, `rest` does not. A checksum covers both and the fingerprint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import zlib
+from collections.abc import Sequence
+from functools import lru_cache
+
+from semel.audit import Event, Seal
+from semel.errors import StoreCorrupt
+from semel.record import SETTLED, Address, Asked, Record, State
+from semel.stores.redis.scripts import STATES
+
+_FORMAT = 1
+_NONE = (1 << 64) - 1
+_HEAD = struct.Struct(">BBBQIIQQQQQQ")
+_STRINGS = 9
+_LENGTH = struct.Struct(">I")
+_REST = struct.Struct(">IIII")
+_EVENT = struct.Struct(">QQQQI")
+_SEAL = struct.Struct(">QQQI32s")
+_TIME = struct.Struct(">Q")
+
+_FREE_OR_CLOSING = frozenset((State.WAITING, State.RELEASED, State.CLEARED, *SETTLED))
+
+
+def time(us: int | None) -> bytes:
+    """A time or a span as the scripts take it; nothing for None."""
+    return b"" if us is None else _TIME.pack(us)
+
+
+# A call asks for its address twice, and whoever waits for it once more.
+@lru_cache(maxsize=1_024)
+def digest_of(at: Address) -> bytes:
+    """Where a record lives: 32 bytes over its address, each part behind its length."""
+    parts = [part.encode() for part in at]
+    return hashlib.sha256(b"".join(_LENGTH.pack(len(part)) + part for part in parts)).digest()
+
+
+def tenant_prefix(tenant: str) -> bytes:
+    name = tenant.encode()
+    return _LENGTH.pack(len(name)) + name
+
+
+def packed_strings(parts: Sequence[str]) -> bytes:
+    return b"".join([_LENGTH.pack(len(part)) + part for part in [text.encode() for text in parts]])
+
+
+def who_of(asked: Asked) -> bytes:
+    """What every event of the record repeats; it begins with the tenant."""
+    return packed_strings(
+        (*asked.at, asked.tool, asked.version, asked.conversation, asked.step, asked.principal)
+    )
+
+
+def rest_of(asked: Asked, who: bytes) -> bytes:
+    terms, job_id = asked.terms.encode(), asked.job_id.encode()
+    body = b"".join((asked.arguments, terms, job_id))
+    check = _check(asked.fingerprint, who, body)
+    return _REST.pack(check, len(asked.arguments), len(terms), len(job_id)) + body
+
+
+def tail_of(
+    asked: Asked, who: bytes, rest: bytes, token: bytes, by: str, outcome: bytes, digest: bytes
+) -> bytes:
+    """The record behind its head; it has no note."""
+    parts = (token, b"", by.encode(), asked.id.encode(), digest, asked.fingerprint, who, rest, outcome)
+    return b"".join([_LENGTH.pack(len(part)) + part for part in parts])
+
+
+def event_tail(kind: str, state: str, digest: bytes, by: str, id_: str, who: bytes) -> bytes:
+    """The event of a transition behind its times; it has no note."""
+    parts = (digest, by.encode(), b"", id_.encode(), who)
+    names = b"%c%b%c%b" % (len(kind), kind.encode(), len(state), state.encode())
+    return names + b"".join([_LENGTH.pack(len(part)) + part for part in parts])
+
+
+def _check(fingerprint: bytes, who: bytes, body: bytes) -> int:
+    return zlib.crc32(body, zlib.crc32(who, zlib.crc32(fingerprint)))
+
+
+def _strings(data: bytes, start: int, count: int) -> list[bytes]:
+    """So many strings, of which the last ends where the data end."""
+    found = []
+    for _ in range(count):
+        (length,) = _LENGTH.unpack_from(data, start)
+        start += 4 + length
+        found.append(data[start - length : start])
+    if start != len(data):
+        raise ValueError("the lengths do not add up")
+    return found
+
+
+def _or_none(number: int) -> int | None:
+    return None if number == _NONE else number
+
+
+# --- records --------------------------------------------------------------------------------------
+
+
+def record_of(data: bytes) -> Record:
+    """The record in these bytes; StoreCorrupt if it is none."""
+    try:
+        record = _record(data)
+    except (struct.error, ValueError, KeyError, UnicodeDecodeError) as error:
+        raise StoreCorrupt() from error
+    if not _possible(record):
+        raise StoreCorrupt()
+    return record
+
+
+def _record(data: bytes) -> Record:
+    (form, state, told, fence, attempts, entries, created, entered, lease, settled, expires, _) = (
+        _HEAD.unpack_from(data)
+    )
+    token, note, by, id_, digest, fingerprint, who, rest, outcome = _strings(data, _HEAD.size, _STRINGS)
+    if form != _FORMAT or told > 1 or (told and hashlib.sha256(outcome).digest() != digest):
+        raise ValueError("not what was written")
+    return Record(
+        _asked(id_.decode(), fingerprint, who, rest), STATES[state], token, fence, attempts, entries, created,
+        _or_none(entered), _or_none(lease), _or_none(settled), _or_none(expires), outcome if told else None,
+        note.decode(), by.decode(),
+    )  # fmt: skip
+
+
+def _asked(id_: str, fingerprint: bytes, who: bytes, rest: bytes) -> Asked:
+    check, arguments_end, terms, job_id = _REST.unpack_from(rest)
+    body = rest[_REST.size :]
+    terms_end = arguments_end + terms
+    if check != _check(fingerprint, who, body) or len(body) != terms_end + job_id:
+        raise ValueError("not what was written")
+    tenant, scope, key, tool, version, conversation, step, principal = _texts(who)
+    return Asked(
+        Address(tenant, scope, key), id_, tool, version, fingerprint, body[:arguments_end],
+        body[arguments_end:terms_end].decode(), conversation, step, principal, body[terms_end:].decode(),
+    )  # fmt: skip
+
+
+def _texts(who: bytes) -> list[str]:
+    return [part.decode() for part in _strings(who, 0, 8)]
+
+
+def _possible(record: Record) -> bool:
+    """Whether its times fit its state."""
+    state, settled_at = record.state, record.settled_at
+    if state is State.PENDING:
+        return record.lease_until is not None and record.expires_at is None and settled_at is None
+    if record.lease_until is not None or (settled_at is not None) != (state in SETTLED):
+        return False
+    return record.expires_at is None or state in _FREE_OR_CLOSING
+
+
+def link_of(data: bytes) -> int:
+    """The seq of the record's last event."""
+    try:
+        return int(_HEAD.unpack_from(data)[-1])
+    except struct.error as error:
+        raise StoreCorrupt() from error
+
+
+# --- events ---------------------------------------------------------------------------------------
+
+
+def event_body(event: Event) -> bytes:
+    """A counted event, but for its link to the one before it."""
+    expires = _NONE if event.expires_at is None else event.expires_at
+    head = _EVENT.pack(0, event.at_us, event.fence, expires, event.times)[8:]
+    kind, state = event.kind.encode(), event.state.encode()
+    names = bytes((len(kind),)) + kind + bytes((len(state),)) + state
+    digest = _LENGTH.pack(len(event.digest)) + event.digest
+    who = packed_strings(
+        (event.tenant, event.scope, event.key, event.tool, event.version, event.conversation, event.step, "")
+    )
+    texts = packed_strings((event.by, event.note, event.record_id))
+    return head + names + digest + texts + _LENGTH.pack(len(who)) + who
+
+
+def event_of(seq: int, data: bytes) -> tuple[Event, int]:
+    """The event, and the seq of the record's event before it."""
+    try:
+        return _event(seq, data)
+    except (struct.error, ValueError, IndexError, UnicodeDecodeError) as error:
+        raise StoreCorrupt(f"Event {seq} is damaged.") from error
+
+
+def _event(seq: int, data: bytes) -> tuple[Event, int]:
+    link, at_us, fence, expires, times = _EVENT.unpack_from(data)
+    start = _EVENT.size
+    kind, start = _short(data, start)
+    state, start = _short(data, start)
+    digest, by, note, id_, who = _strings(data, start, 5)
+    tenant, scope, key, tool, version, conversation, step, principal = _texts(who)
+    event = Event(
+        seq, at_us, tenant, scope, key, id_.decode(), kind, state, fence, tool, version, digest,
+        _or_none(expires), conversation, step, by.decode() or principal, note.decode(), times,
+    )  # fmt: skip
+    return event, link
+
+
+def _short(data: bytes, start: int) -> tuple[str, int]:
+    end = start + 1 + data[start]
+    return data[start + 1 : end].decode(), end
+
+
+# --- seals ----------------------------------------------------------------------------------------
+
+
+def seal_body(seal: Seal) -> bytes:
+    """A seal, but for its time, which is the server's."""
+    return _SEAL.pack(seal.number, seal.first_seq, seal.last_seq, seal.events, seal.hash)
+
+
+def seal_of(data: bytes) -> Seal:
+    try:
+        number, first_seq, last_seq, events, link = _SEAL.unpack(data[: _SEAL.size])
+        (at_us,) = _TIME.unpack(data[_SEAL.size :])
+        return Seal(number, first_seq, last_seq, events, link, at_us)
+    except struct.error as error:
+        raise StoreCorrupt("A seal is damaged.") from error

@@ -1,0 +1,363 @@
+"""Questions to the store, written once: each yields rows of requests and receives their answers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any
+
+import hiredis
+
+from semel import audit
+from semel.audit import Event, Seal
+from semel.errors import StoreCorrupt
+from semel.record import Record, State, closed, effective_state
+from semel.stores.base import (
+    AppendEvents,
+    CountRecords,
+    FindRecord,
+    ListRecords,
+    ReadEvents,
+    ReadSeals,
+    SealEvents,
+    Sweep,
+    Swept,
+)
+from semel.stores.redis import scripts, trouble
+from semel.stores.redis.commands import Desk, Lane, Request
+from semel.stores.redis.packing import (
+    digest_of,
+    event_body,
+    event_of,
+    link_of,
+    record_of,
+    seal_body,
+    seal_of,
+    tenant_prefix,
+    time,
+)
+
+log = logging.getLogger("semel")
+
+Asking = Generator[list[Request], list[Any], Any]
+
+# Records or events read in one go: a few hundred kilobytes at most in a usual store.
+_PAGE = 500
+
+# Sealed runs dropped in one sweep, of 1 000 events each: a tenth of a second at most.
+_RUNS_DROPPED_MAX = 20
+
+_DIGEST_BYTES, _TIME_BYTES = 32, 8
+
+
+def plain(lane: Lane, *words: bytes) -> Request:
+    return Request(lane.number, None, words)
+
+
+def _checked(desk: Desk, lanes: Sequence[Lane], rows: list[Any]) -> list[Any]:
+    """The answers behind those to `_marks`; StoreCorrupt if a lane went missing."""
+    marks, answers = rows[: len(lanes)], rows[len(lanes) :]
+    for mark in marks:
+        if mark != desk.store_id:
+            raise trouble.refused("SEMELEMPTY")
+    return answers
+
+
+def _marks(lanes: Sequence[Lane]) -> list[Request]:
+    return [plain(lane, b"HGET", lane.lane, b"id") for lane in lanes]
+
+
+def _now(desk: Desk, lane: Lane) -> Asking:
+    """The store's time."""
+    if told := desk.now():
+        return int(told)
+    ((seconds, us),) = yield [plain(lane, b"TIME")]
+    return int(seconds) * 1_000_000 + int(us)
+
+
+# --- records --------------------------------------------------------------------------------------
+
+
+def list_records(desk: Desk, query: ListRecords) -> Asking:
+    now_us = yield from _now(desk, desk.lanes[0])
+    found: list[Record] = []
+    tops = dict.fromkeys(desk.lanes, _top(query))
+    while tops:
+        lanes = list(tops)
+        size = _PAGE if query.states or query.key or query.tool or query.scope else min(_PAGE, query.limit)
+        pages = _checked(desk, lanes, (yield [*_marks(lanes), *_pages(lanes, tops, query.tenant, size)]))
+        full = [(lane, page) for lane, page in zip(lanes, pages, strict=True) if page]
+        answers = yield [plain(lane, b"MGET", *_keys(lane, page)) for lane, page in full]
+        tops = {}
+        for (lane, page), records in zip(full, answers, strict=True):
+            fitting = [record for record in _present(records) if _fits(record, query, now_us)]
+            found += fitting
+            if len(page) == size and len(fitting) < query.limit:
+                tops[lane] = b"(" + page[-1]
+        if len(found) >= query.limit and len(desk.lanes) == 1:
+            break
+    found.sort(key=lambda record: (record.created_at, record.asked.id), reverse=True)
+    return found[: query.limit]
+
+
+def _top(query: ListRecords) -> bytes:
+    """Where the list begins: below `before`, or below the first byte that no time begins with."""
+    tenant = tenant_prefix(query.tenant)
+    if query.before is None:
+        return b"(" + tenant + b"\xff"
+    created_at, id_ = query.before
+    return b"(" + tenant + time(created_at) + id_.encode() + b"\0"
+
+
+def _pages(lanes: Sequence[Lane], tops: dict[Lane, bytes], tenant: str, size: int) -> Iterator[Request]:
+    bottom, count = b"[" + tenant_prefix(tenant), b"%d" % size
+    for lane in lanes:
+        yield plain(lane, b"ZREVRANGEBYLEX", lane.list, tops[lane], bottom, b"LIMIT", b"0", count)
+
+
+def _keys(lane: Lane, page: list[bytes]) -> list[bytes]:
+    return [lane.record(member[-_DIGEST_BYTES:]) for member in page]
+
+
+def _present(answers: list[bytes | None]) -> Iterator[Record]:
+    return (record_of(data) for data in answers if data is not None)
+
+
+def _fits(record: Record, query: ListRecords, now_us: int) -> bool:
+    at = record.asked.at
+    return (
+        at.tenant == query.tenant
+        and query.scope in (None, at.scope)
+        and query.key in (None, at.key)
+        and query.tool in (None, record.asked.tool)
+        and (not query.states or effective_state(record, now_us) in query.states)
+        and not closed(record, now_us)
+    )
+
+
+def find_record(desk: Desk, query: FindRecord) -> Asking:
+    for lane, known in (yield from _known(desk, query.id)):
+        if len(known) == _DIGEST_BYTES:
+            (data,) = yield [plain(lane, b"GET", lane.record(known))]
+            record = None if data is None else record_of(data)
+            if record is not None and record.asked.at.tenant == query.tenant and record.asked.id == query.id:
+                return record
+    return None
+
+
+def _known(desk: Desk, id_: str) -> Asking:
+    """What each lane knows of an id: a digest, or the seq of its last event. An id does not tell its lane."""
+    lanes = desk.lanes
+    asked = [plain(lane, b"HGET", lane.ids, id_.encode()) for lane in lanes]
+    answers = _checked(desk, lanes, (yield [*_marks(lanes), *asked]))
+    return [(lane, known) for lane, known in zip(lanes, answers, strict=True) if known]
+
+
+def count_records(desk: Desk, _: CountRecords) -> Asking:
+    counts: dict[State, int] = {}
+    answers = yield [plain(lane, b"HGETALL", lane.lane) for lane in desk.lanes]
+    for answer in answers:
+        told = dict(zip(answer[::2], answer[1::2], strict=True))
+        if told.get(b"id") != desk.store_id:
+            raise trouble.refused("SEMELEMPTY")
+        for code, state in scripts.STATES.items():
+            counts[state] = counts.get(state, 0) + int(told.get(b"%d" % code, 0))
+    return {state: count for state, count in counts.items() if count}
+
+
+# --- events ---------------------------------------------------------------------------------------
+
+
+def read_events(desk: Desk, query: ReadEvents) -> Asking:
+    if query.record_id is not None:
+        return (yield from _story(desk, query, query.record_id))
+    lane, after = desk.lanes[query.lane], max(0, query.after)
+    found: list[Event] = []
+    while len(found) < query.limit:
+        size = min(_PAGE, query.limit - len(found)) if query.tenant is None else _PAGE
+        page = yield from _page(desk, lane, after, size)
+        found += [event for event, _ in page if query.tenant in (None, event.tenant)]
+        if len(page) < size:
+            break
+        after = page[-1][0].seq
+    return found[: query.limit]
+
+
+def _page(desk: Desk, lane: Lane, after: int, size: int) -> Asking:
+    wanted = plain(lane, b"XRANGE", lane.events, b"0-%d" % (after + 1), b"+", b"COUNT", b"%d" % size)
+    (entries,) = _checked(desk, [lane], (yield [*_marks([lane]), wanted]))
+    return _events(entries)
+
+
+def _events(entries: Sequence[Any]) -> list[tuple[Event, int]]:
+    try:
+        return [event_of(_seq(id_), data) for id_, (_, data) in entries]
+    except (TypeError, ValueError) as error:
+        raise StoreCorrupt("An event is damaged.") from error
+
+
+def _seq(id_: bytes) -> int:
+    """The number of an event; ValueError if it is not one that a step gave it."""
+    first, seq = id_.split(b"-")
+    if first != b"0":
+        raise ValueError("not an event's number")
+    return int(seq)
+
+
+def _story(desk: Desk, query: ReadEvents, id_: str) -> Asking:
+    found: list[Event] = []
+    for lane, known in (yield from _known(desk, id_)):
+        newest = yield from _newest(lane, known)
+        while newest:
+            page = _events((yield [_walk(lane, newest)])[0])
+            found += [event for event, _ in page]
+            newest = page[-1][1] if len(page) == _PAGE else 0
+    found.reverse()
+    fitting = [event for event in found if event.seq > query.after and query.tenant in (None, event.tenant)]
+    return fitting[: query.limit]
+
+
+def _newest(lane: Lane, known: bytes) -> Asking:
+    if len(known) == _TIME_BYTES:
+        return int.from_bytes(known, "big")
+    (data,) = yield [plain(lane, b"GET", lane.record(known))]
+    return 0 if data is None else link_of(data)
+
+
+def _walk(lane: Lane, newest: int) -> Request:
+    return Request(lane.number, scripts.STORY, (lane.events, b"%d" % newest, b"%d" % _PAGE))
+
+
+def append_events(desk: Desk, query: AppendEvents) -> Asking:
+    """Not repeated after a lost answer: a count that is lost does less harm than one that is doubled."""
+    if query.events and desk.audit:
+        answers = yield [
+            desk.step(
+                scripts.APPEND_EVENT,
+                digest_of(event.at),
+                (event.record_id.encode(), event_body(event)),
+                repeatable=False,
+            )
+            for event in query.events
+        ]
+        for answer in answers:
+            _raise(answer)
+
+
+# --- the sweep ------------------------------------------------------------------------------------
+
+
+def sweep(desk: Desk, query: Sweep) -> Asking:
+    """What lapsed is told by its digests, so that who waits here can be woken."""
+    now_us = yield from _now(desk, desk.lanes[0])
+    lanes, limit = desk.lanes, query.limit
+    until, count = b"%d" % now_us, b"%d" % (limit + 1)
+    filed = [plain(lane, b"ZRANGEBYSCORE", lane.due, b"-inf", until, b"LIMIT", b"0", count) for lane in lanes]
+    due = _checked(desk, lanes, (yield [*_marks(lanes), *filed]))
+    digests = [digest for page in due for digest in page]
+    answers = yield [desk.step(scripts.SWEEP, digest, ()) for digest in digests[:limit]]
+    lapsed, closed_count = _told(digests, answers)
+    dropped = yield from _drop(desk, now_us)
+    more = len(digests) > limit or dropped >= _RUNS_DROPPED_MAX
+    return Swept(len(lapsed), closed_count, more), lapsed
+
+
+def _told(digests: list[bytes], answers: list[Any]) -> tuple[list[bytes], int]:
+    lapsed, closed_count = [], 0
+    for digest, answer in zip(digests, answers, strict=False):
+        if trouble.word_of(answer) == "SEMELCORRUPT":
+            # It stays, for a person to look at, and does not keep the others from being swept.
+            log.error("semel: the record with digest %s is damaged and was not swept", digest.hex())
+            continue
+        _raise(answer)
+        if answer[0] == 1:
+            lapsed.append(digest)
+        closed_count += answer[0] == 2
+    return lapsed, closed_count
+
+
+def _drop(desk: Desk, now_us: int) -> Asking:
+    """Whole sealed runs only, so that what is left can still be verified."""
+    dropped, lanes = 0, list(desk.lanes)
+    while lanes and dropped < _RUNS_DROPPED_MAX:
+        gone = [int(count or 0) for count in (yield [_gone(lane) for lane in lanes])]
+        asked = [
+            plain(lane, b"LINDEX", lane.seals, b"%d" % count) for lane, count in zip(lanes, gone, strict=True)
+        ]
+        seals = [None if data is None else seal_of(data) for data in (yield asked)]
+        sealed = [(lane, count, seal) for lane, count, seal in zip(lanes, gone, seals, strict=True) if seal]
+        lanes = []
+        for lane, count, seal in sealed:
+            if (yield from _drop_run(desk, lane, count, seal, now_us - desk.audit_kept_us())):
+                dropped += 1
+                lanes.append(lane)
+    return dropped
+
+
+def _gone(lane: Lane) -> Request:
+    return plain(lane, b"HGET", lane.lane, b"dropped")
+
+
+def _drop_run(desk: Desk, lane: Lane, count: int, seal: Seal, before_us: int) -> Asking:
+    """Whether the run was old enough, and its events went."""
+    last = b"0-%d" % seal.last_seq
+    (entries,) = yield [plain(lane, b"XRANGE", lane.events, last, last)]
+    if any(event.at_us >= before_us for event, _ in _events(entries)):
+        return False
+    first = b"0-%d" % seal.first_seq
+    (entries,) = yield [plain(lane, b"XRANGE", lane.events, first, last)]
+    traces = [part for event, _ in _events(entries) for part in (event.record_id.encode(), time(event.seq))]
+    (answer,) = yield [
+        Request(
+            lane.number,
+            scripts.DROP_EVENTS,
+            (lane.events, lane.ids, lane.lane, desk.store_id, b"%d" % count, b"%d" % seal.last_seq, *traces),
+        )
+    ]
+    _raise(answer)
+    return True
+
+
+# --- seals ----------------------------------------------------------------------------------------
+
+
+def seal_events(desk: Desk, query: SealEvents) -> Asking:
+    """Somebody else may be sealing too: whoever comes second sees that and goes on from there."""
+    lane = desk.lanes[query.lane]
+    while True:
+        (last,) = _checked(desk, [lane], (yield [*_marks([lane]), plain(lane, b"LINDEX", lane.seals, b"-1")]))
+        previous = None if last is None else seal_of(last)
+        page = yield from _page(desk, lane, previous.last_seq if previous else 0, query.limit)
+        if not page:
+            return None
+        seal = audit.seal(previous, [event for event, _ in page], 0)
+        words = (desk.store_id, desk.now(), b"%d" % (seal.number - 1), seal_body(seal))
+        (at_us,) = yield [Request(lane.number, scripts.ADD_SEAL, (lane.seals, lane.lane, *words))]
+        _raise(at_us)
+        if at_us is not None:
+            return seal._replace(at_us=at_us)
+
+
+def read_seals(desk: Desk, query: ReadSeals) -> Asking:
+    lane = desk.lanes[query.lane]
+    first, last = b"%d" % query.after, b"%d" % (query.after + query.limit - 1)
+    wanted = plain(lane, b"LRANGE", lane.seals, first, last)
+    (found,) = _checked(desk, [lane], (yield [*_marks([lane]), wanted]))
+    return [seal_of(data) for data in found]
+
+
+def _raise(answer: Any) -> None:
+    if type(answer) is hiredis.ReplyError:
+        raise trouble.refused(answer)
+
+
+ANSWERS: dict[type, Callable[[Desk, Any], Asking]] = {
+    ListRecords: list_records,
+    FindRecord: find_record,
+    ReadEvents: read_events,
+    AppendEvents: append_events,
+    Sweep: sweep,
+    SealEvents: seal_events,
+    ReadSeals: read_seals,
+    CountRecords: count_records,
+}

@@ -1,0 +1,81 @@
+"""The atomic steps: one Lua file each, together one library that the server reads once.
+
+A function of a library and not a script of its own: what the steps share is then set up once, and not before
+every call, which took about 5 µs. The library is named after its content, so that versions of
+Semel side by side never call each other's steps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.resources import files
+from typing import NamedTuple
+
+from semel.record import LAPSED, REFUSED_LATER, State
+
+CODES: dict[State, int] = {state: code for code, state in enumerate(State, 1)}
+STATES: dict[int, State] = {code: state for state, code in CODES.items()}
+
+# record, lane, due, list, ids, events
+_KEYS_OF_A_RECORD = 6
+
+_OF_A_RECORD = (
+    "look", "claim", "retake", "renew", "settle", "park", "release", "resolve", "sweep", "append_event",
+)  # fmt: skip
+_OTHERS = {"add_seal": 2, "drop_events": 3, "story": 1}
+_READING = frozenset(("look", "story"))
+
+
+class Script(NamedTuple):
+    """A step as the server knows it."""
+
+    name: bytes
+    keys: bytes
+
+
+def text(name: str) -> str:
+    return files(__package__).joinpath("steps", f"{name}.lua").read_text("utf-8")
+
+
+def _constants() -> str:
+    """What the record's own module defines, so that it is written once."""
+    states = ", ".join(f"'{state.value}'" for state in State)
+    codes = ", ".join(f"{state.value} = {code}" for state, code in CODES.items())
+    return (
+        f"local STATES, CODES = {{{states}}}, {{{codes}}}\n"
+        f"local LAPSED, REFUSED_LATER = '{LAPSED}', '{REFUSED_LATER}'\n"
+    )
+
+
+def _function(name: str) -> str:
+    begins = "KEYS, ARGV = keys, argv" + ("; arrive()" if name in _OF_A_RECORD else "")
+    # A server that is out of memory still answers what only reads.
+    flags = "'no-writes'" if name in _READING else ""
+    return (
+        f"redis.register_function{{function_name = '@_{name}', flags = {{{flags}}}, "
+        f"callback = function(keys, argv) {begins}\n{text(name)}\nend}}\n"
+    )
+
+
+def _library() -> tuple[str, str]:
+    """Its name, and its source."""
+    body = _constants() + text("record") + "".join(map(_function, (*_OF_A_RECORD, *_OTHERS)))
+    name = f"semel_{hashlib.sha256(body.encode()).hexdigest()[:16]}"
+    return name, f"#!lua name={name}\n" + body.replace("'@_", f"'{name}_")
+
+
+_NAME, _SOURCE = _library()
+
+LIBRARY = _NAME.encode()
+LOAD = (b"FUNCTION", b"LOAD", b"REPLACE", _SOURCE.encode())
+
+
+def _step(name: str) -> Script:
+    return Script(f"{_NAME}_{name}".encode(), b"%d" % _OTHERS.get(name, _KEYS_OF_A_RECORD))
+
+
+LOOK, CLAIM, RETAKE, RENEW, SETTLE, PARK, RELEASE, RESOLVE, SWEEP, APPEND_EVENT = map(_step, _OF_A_RECORD)
+ADD_SEAL, DROP_EVENTS, STORY = map(_step, _OTHERS)
+
+# Asked once, while a store is opened, and therefore not in the library.
+BEGIN = text("begin").encode()

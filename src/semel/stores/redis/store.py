@@ -1,0 +1,270 @@
+"""Records on a Redis server or cluster, shared by threads, event loops, processes and machines."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+import weakref
+from typing import Any, TypeVar, cast
+
+import hiredis
+
+from semel.clock import SYSTEM, Clock
+from semel.errors import SemelError, StoreCorrupt
+from semel.record import Address, Command, Look, Reply
+from semel.stores.base import Finding, Query, Store
+from semel.stores.redis import opening, queries, settings, trouble
+from semel.stores.redis.calls import Calls
+from semel.stores.redis.commands import Desk, Request, address_of
+from semel.stores.redis.errands import Errands
+from semel.stores.redis.nodes import Nodes
+from semel.stores.redis.options import Options
+from semel.stores.redis.packing import digest_of
+from semel.stores.redis.pipe import Line
+from semel.stores.redis.watcher import Watcher
+from semel.stores.redis.wire import Wire, Wires
+
+T = TypeVar("T")
+
+
+class RedisStore(Store):
+    """Opens what is there under the prefix, or begins it.
+
+    Raises OpenError if the server is not fit for it, StoreUnavailable if it does not answer, StoreCorrupt if
+    a part of the data is missing.
+    """
+
+    name = "redis"
+
+    def __init__(self, options: Options, *, clock: Clock = SYSTEM) -> None:
+        super().__init__()
+        self.clock = clock
+        self.audit = options.audit
+        self.options = options
+        self._wires = Wires(options)
+        self._nodes = Nodes(options, self._wires)
+        try:
+            facts = opening.begin(options, self._nodes, Calls(self._wires, self._nodes, options.lanes))
+        except BaseException:
+            self._wires.close()
+            raise
+        self.lanes = facts.lanes
+        self._secret_key = facts.secret
+        self._settings = facts.settings
+        self._calls = Calls(self._wires, self._nodes, facts.lanes)
+        self._desk = Desk(self, options.prefix, facts.lanes, facts.id)
+        self._lost: SemelError | None = None
+        self._lines: dict[asyncio.AbstractEventLoop, Line] = {}
+        self._lines_lock = threading.Lock()
+        self._errands = Errands(self._perform_owed)
+        self._watcher = Watcher(self._listening, self._channel_of, self._look, self.waiters)
+        _all.add(self)
+
+    @property
+    def durability(self) -> str:
+        return settings.durability(self._settings)
+
+    @property
+    def secret_key(self) -> bytes:
+        return self._secret_key
+
+    # --- commands ---------------------------------------------------------------------------------
+
+    def perform(self, command: Command) -> Reply:
+        if self._errands.owed:
+            self._after_errands(command)
+        return self._perform_owed(command)
+
+    def _perform_owed(self, command: Command) -> Reply:
+        if self._lost is not None:
+            raise self._refusal()
+        request = self._desk.request(command)
+        return self._heard(command, request, self._calls.call(request, command))
+
+    async def aperform(self, command: Command) -> Reply:
+        if self._lost is not None:
+            raise self._refusal()
+        if self._errands.owed:
+            await asyncio.to_thread(self._after_errands, command)
+        request = self._desk.request(command)
+        return self._heard(command, request, await self._line().call(request, command))
+
+    def submit(self, command: Command) -> None:
+        if asyncio._get_running_loop() is None:
+            self._errands.add(command)
+        else:
+            # Behind what this loop asked before; if the loop ends too soon, a thread does it.
+            self._line().submit(self._desk.request(command), command, self._errands.add)
+
+    def _after_errands(self, asked: Any) -> None:
+        """What was submitted before is carried out; a store that does not take it is away."""
+        if not self._errands.flush(self.options.timeout_s):
+            raise trouble.broken(TimeoutError(), self._nodes.home(0), asked)
+
+    def _heard(self, command: Command, request: Request, answer: Any) -> Reply:
+        if type(answer) is hiredis.ReplyError:
+            raise self._refused(answer, command)
+        reply = self._desk.reply(command, request, answer)
+        if reply.applied:
+            self.waiters.wake(address_of(command))
+        return reply
+
+    def _refused(self, answer: Any, asked: Any) -> SemelError:
+        error = trouble.refused(answer, asked)
+        if trouble.word_of(answer) in trouble.LOSSES:
+            # For good: what was lost does not come back by somebody else's writing on.
+            self._lost = error
+        return error
+
+    def _refusal(self) -> SemelError:
+        assert self._lost is not None
+        return StoreCorrupt(self._lost.message, corrective_action=self._lost.corrective_action)
+
+    # --- queries ----------------------------------------------------------------------------------
+
+    def ask(self, query: Query[T]) -> T:
+        if self._lost is not None:
+            raise self._refusal()
+        if self._errands.owed:
+            self._after_errands(query)
+        asking = queries.ANSWERS[type(query)](self._desk, query)
+        try:
+            requests = next(asking)
+            while True:
+                requests = asking.send(self._sound(requests, self._calls.call_all(requests, query)))
+        except StopIteration as stop:
+            return cast(T, self._told(stop.value))
+
+    async def aask(self, query: Query[T]) -> T:
+        if self._lost is not None:
+            raise self._refusal()
+        if self._errands.owed:
+            await asyncio.to_thread(self._after_errands, query)
+        line = self._line()
+        asking = queries.ANSWERS[type(query)](self._desk, query)
+        try:
+            requests = next(asking)
+            while True:
+                answers = await asyncio.gather(*(line.call(request, query) for request in requests))
+                requests = asking.send(self._sound(requests, answers))
+        except StopIteration as stop:
+            return cast(T, self._told(stop.value))
+
+    def _sound(self, requests: list[Request], answers: list[Any]) -> list[Any]:
+        for request, answer in zip(requests, answers, strict=True):
+            if type(answer) is hiredis.ReplyError and (
+                request.script is None or trouble.word_of(answer) in trouble.LOSSES
+            ):
+                raise self._refused(answer, None)
+        return answers
+
+    def _told(self, value: Any) -> Any:
+        if type(value) is not tuple:
+            return value
+        swept, lapsed = value
+        changed = set(lapsed)
+        for at in self.waiters.addresses() if changed else ():
+            if digest_of(at) in changed:
+                self.waiters.wake(at)
+        return swept
+
+    # --- event loops ------------------------------------------------------------------------------
+
+    def _line(self) -> Line:
+        loop = asyncio.get_running_loop()
+        line = self._lines.get(loop)
+        return line if line is not None else self._new_line(loop)
+
+    def _new_line(self, loop: asyncio.AbstractEventLoop) -> Line:
+        with self._lines_lock:
+            self._close_lines_of_ended_loops()
+            line = self._lines[loop] = Line(loop, self.options, self._nodes, self.lanes)
+        return line
+
+    def _close_lines_of_ended_loops(self) -> None:
+        for loop in [loop for loop in self._lines if loop.is_closed()]:
+            self._lines.pop(loop).close()
+
+    # --- waiting ----------------------------------------------------------------------------------
+
+    def watch(self) -> None:
+        self._watcher.start()
+
+    def _listening(self) -> Wire:
+        return self._wires.fresh(self._nodes.home(0))
+
+    def _channel_of(self, at: Address) -> bytes:
+        digest = digest_of(at)
+        return self._desk.lane_of(digest).record(digest)
+
+    def _look(self, at: Address) -> Reply:
+        return self._perform_owed(Look(at))
+
+    # --- around -----------------------------------------------------------------------------------
+
+    def findings(self) -> list[Finding]:
+        ask = self._calls.to_node
+        found = [settings.read(node, ask) for node in self._nodes.all()]
+        seconds, us = ask(found[0].node, b"TIME")
+        drift_us = int(seconds) * 1_000_000 + int(us) - SYSTEM.now_us()
+        return list(settings.findings(found, drift_us))
+
+    def flush(self) -> None:
+        """What was submitted before is carried out."""
+        with self._lines_lock:
+            self._close_lines_of_ended_loops()
+        self._errands.flush(self.options.timeout_s)
+
+    def close(self) -> None:
+        self._watcher.close()
+        self.flush()
+        self._errands.close()
+        with self._lines_lock:
+            lines, self._lines = self._lines, {}
+        for loop, line in lines.items():
+            if loop.is_running() and asyncio._get_running_loop() is not loop:
+                loop.call_soon_threadsafe(line.close)
+            else:
+                line.close()
+        self._wires.close()
+
+    async def aclose(self) -> None:
+        line = self._lines.pop(asyncio.get_running_loop(), None)
+        if line is not None:
+            line.close()
+        await asyncio.to_thread(self.close)
+
+    def forked(self) -> None:
+        """In a forked child: own connections, and nothing of the parent's is asked or ended."""
+        super().forked()
+        self._wires.drop()
+        for line in self._lines.values():
+            line.drop()
+        self._lines = {}
+        self._lines_lock = threading.Lock()
+        self._errands.reset()
+        self._watcher.reset(self.waiters)
+
+
+_all: weakref.WeakSet[RedisStore] = weakref.WeakSet()
+
+
+def _in_child() -> None:
+    for store in list(_all):
+        store.forked()
+
+
+@atexit.register
+def _flush_all() -> None:
+    """What a cancelled caller submitted is carried out before the process ends."""
+    for store in list(_all):
+        try:
+            store.flush()
+        except Exception:
+            pass  # the process ends, and a lease heals what could not be written
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)

@@ -1,0 +1,153 @@
+"""Noticing what others settle, while somebody here waits for it.
+
+One thread with one connection listens on the channels of the records that are waited for. It sleeps until the
+server tells something, or until somebody here begins to wait.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections.abc import Callable
+
+import hiredis
+
+from semel.clock import SYSTEM
+from semel.errors import SemelError
+from semel.record import Address, Reply, State, lapsed
+from semel.stores.base import Waiters
+from semel.stores.redis.wire import Wire, packed
+
+# Waiters come in crowds; the thread stays for the next one.
+_STAYS_S = 1.0
+
+# After a broken connection: not at once again and again, and not so late that a waiter notices.
+_PAUSE_S = 0.1
+
+
+class Watcher:
+    def __init__(
+        self,
+        connect: Callable[[], Wire],
+        channel_of: Callable[[Address], bytes],
+        look: Callable[[Address], Reply],
+        waiters: Waiters,
+    ) -> None:
+        self._connect = connect
+        self._channel_of = channel_of
+        self._look = look
+        self._bell: tuple[int, int] | None = None
+        self.reset(waiters)
+
+    def reset(self, waiters: Waiters) -> None:
+        """As new, and in a forked child without the parent's bell."""
+        self._waiters = waiters
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        bell, self._bell = self._bell, None
+        for end in bell or ():
+            os.close(end)
+
+    def start(self) -> None:
+        """The thread runs, and learns that somebody began to wait."""
+        with self._lock:
+            if self._closed:
+                return
+            if self._thread is None:
+                self._bell = os.pipe()
+                os.set_blocking(self._bell[1], False)
+                self._thread = threading.Thread(target=self._run, name="semel-redis-watcher", daemon=True)
+                self._thread.start()
+            self._ring()
+
+    def _ring(self) -> None:
+        if self._bell is not None:
+            try:
+                os.write(self._bell[1], b"!")
+            except BlockingIOError:
+                pass  # it has been rung often enough
+
+    def _run(self) -> None:
+        while True:
+            wire: Wire | None = None
+            try:
+                wire = self._connect()
+                if self._listen(wire):
+                    return
+            except (SemelError, OSError, hiredis.HiredisError):
+                # Waiters ask the store when their time is over, and are told what is wrong with it.
+                SYSTEM.sleep(_PAUSE_S)
+                if self._ended():
+                    return
+            finally:
+                if wire is not None:
+                    wire.close()
+
+    def _listen(self, wire: Wire) -> bool:
+        """True once nobody waits any more; OSError when the connection breaks."""
+        heard: dict[bytes, Address] = {}
+        idle_since = SYSTEM.monotonic()
+        assert self._bell is not None
+        while True:
+            self._follow(wire, heard)
+            if heard:
+                idle_since = SYSTEM.monotonic()
+            elif SYSTEM.monotonic() - idle_since >= _STAYS_S and self._ended():
+                return True
+            ready, _, _ = select.select([wire.fileno(), self._bell[0]], [], [], _STAYS_S)
+            if self._bell[0] in ready:
+                os.read(self._bell[0], 4096)
+            if self._closed and self._ended():
+                return True
+            if wire.fileno() in ready:
+                self._hear(wire, heard)
+
+    def _follow(self, wire: Wire, heard: dict[bytes, Address]) -> None:
+        """The channels are those of the records that are waited for now."""
+        wanted = {self._channel_of(at): at for at in self._waiters.addresses()}
+        gone, new = heard.keys() - wanted.keys(), wanted.keys() - heard.keys()
+        if gone:
+            wire.send(packed((b"UNSUBSCRIBE", *gone)))
+        if new:
+            wire.send(packed((b"SUBSCRIBE", *new)))
+        for channel in gone:
+            del heard[channel]
+        heard.update((channel, wanted[channel]) for channel in new)
+
+    def _hear(self, wire: Wire, heard: dict[bytes, Address]) -> None:
+        for told in wire.receive():
+            kind, channel = told[0], told[1]
+            at = heard.get(channel)
+            if at is None:
+                continue
+            # It may have changed before the server knew that we listen.
+            if kind == b"message" or (kind == b"subscribe" and not self._underway(at)):
+                heard.pop(channel)
+                wire.send(packed((b"UNSUBSCRIBE", channel)))
+                self._waiters.wake(at)
+
+    def _underway(self, at: Address) -> bool:
+        reply = self._look(at)
+        record = reply.record
+        return record is not None and record.state is State.PENDING and not lapsed(record, reply.now_us)
+
+    def _ended(self) -> bool:
+        """Whether the thread may end, and if so, it counts as ended."""
+        with self._lock:
+            if self._waiters and not self._closed:
+                return False
+            self._thread = None
+            bell, self._bell = self._bell, None
+        for end in bell or ():
+            os.close(end)
+        return True
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._ring()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()

@@ -1,0 +1,177 @@
+"""Connections of threads: one request, or a row of them, at a time."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import hiredis
+
+from semel.clock import SYSTEM
+from semel.errors import SemelError
+from semel.stores.redis import trouble
+from semel.stores.redis.options import Node, Options
+
+READ_BYTES = 1 << 16
+
+# Idle connections kept for the next callers; more threads than this at once open and close their own.
+_IDLE_MAX = 64
+
+Words = tuple[bytes, ...]
+
+
+def packed(words: Words) -> bytes:
+    data: bytes = hiredis.pack_command(words)  # type: ignore[arg-type]
+    return data
+
+
+class Wire:
+    """A connection that one thread at a time uses. After an error it is of no use any more."""
+
+    __slots__ = ("_reader", "_socket", "_timeout_s", "node")
+
+    def __init__(self, node: Node, options: Options) -> None:
+        self.node = node
+        self._timeout_s = options.timeout_s
+        self._socket = connected(node, options)
+        self._reader = hiredis.Reader()
+        try:
+            for words in options.greeting():
+                answer = self.call(packed(words))
+                if isinstance(answer, hiredis.ReplyError):
+                    raise trouble.refused(answer)
+        except BaseException:
+            self.close()
+            raise
+
+    def call(self, data: bytes) -> Any:
+        """The answer to one request; an error of the server's is an answer too. OSError if there is none."""
+        self._socket.sendall(data)
+        return self._answer()
+
+    def call_all(self, data: Sequence[bytes]) -> list[Any]:
+        self._socket.sendall(b"".join(data))
+        return [self._answer() for _ in data]
+
+    def _answer(self) -> Any:
+        answer = self._reader.gets()
+        if answer is not False:
+            return answer
+        give_up_at = 0.0
+        while True:
+            data = self._socket.recv(READ_BYTES)
+            if not data:
+                raise ConnectionResetError("the server closed it")
+            self._reader.feed(data)
+            answer = self._reader.gets()
+            if answer is not False:
+                return answer
+            # More than one piece: a server that sends drop by drop does not get longer for it.
+            give_up_at = give_up_at or SYSTEM.monotonic() + self._timeout_s
+            if SYSTEM.monotonic() > give_up_at:
+                raise TimeoutError
+
+    def send(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def receive(self) -> list[Any]:
+        """What has come, without a request; blocks until something has."""
+        data = self._socket.recv(READ_BYTES)
+        if not data:
+            raise ConnectionResetError("the server closed it")
+        self._reader.feed(data)
+        found = []
+        while (answer := self._reader.gets()) is not False:
+            found.append(answer)
+        return found
+
+    def unasked(self) -> bool:
+        """Whether more came than was asked for: then the next answer would be somebody else's."""
+        return self._reader.has_data()
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def tune(sock: socket.socket) -> None:
+    """Small requests leave at once, and a peer that vanished is noticed on an idle connection."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+
+def connected(node: Node, options: Options) -> socket.socket:
+    """A connected socket whose every wait is bounded."""
+    plain = socket.create_connection(node, timeout=options.connect_s)
+    try:
+        tune(plain)
+        found: socket.socket = plain
+        if options.tls is not None:
+            found = options.tls.wrap_socket(plain, server_hostname=node.host)
+        # The kernel's own time-outs: Python's would ask poll() before every read.
+        found.settimeout(None)
+        whole, part = divmod(options.timeout_s, 1)
+        span = struct.pack("ll", int(whole), int(part * 1e6))
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, span)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, span)
+        return found
+    except BaseException:
+        plain.close()
+        raise
+
+
+class Wires:
+    """Connections to all nodes, each for one thread at a time."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._idle: dict[Node, list[Wire]] = {}
+        self._closed = False
+
+    def take(self, node: Node) -> Wire:
+        try:
+            return self._idle[node].pop()
+        except (KeyError, IndexError):
+            return self.fresh(node)
+
+    def fresh(self, node: Node) -> Wire:
+        if self._closed:
+            raise trouble.closed()
+        try:
+            return Wire(node, self._options)
+        except SemelError:
+            raise
+        except (OSError, hiredis.HiredisError) as error:
+            raise trouble.broken(error, node) from error
+
+    def give_back(self, wire: Wire) -> None:
+        idle = self._idle.setdefault(wire.node, [])
+        if self._closed or len(idle) >= _IDLE_MAX or wire.unasked():
+            wire.close()
+        else:
+            idle.append(wire)
+
+    def discard(self, wire: Wire) -> None:
+        """It broke, and so did probably those that were idle meanwhile."""
+        wire.close()
+        idle = self._idle.get(wire.node, [])
+        while idle:
+            try:
+                idle.pop().close()
+            except IndexError:
+                return
+
+    def close(self) -> None:
+        self._closed = True
+        self.drop()
+
+    def drop(self) -> None:
+        """No connection is open; in a forked child this ends none of the parent's."""
+        idle, self._idle = self._idle, {}
+        for wires in idle.values():
+            for wire in wires:
+                wire.close()

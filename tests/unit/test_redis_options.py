@@ -1,0 +1,137 @@
+"""What a redis:// URL may say, and what is answered to one that makes no sense."""
+
+from __future__ import annotations
+
+import pytest
+
+from semel import audit
+from semel.errors import OpenError, StoreCorrupt
+from semel.record import State, apply
+from semel.stores.urls import StoreUrl
+from tests.commands import A, claim, park, settle
+
+pytest.importorskip("hiredis")
+
+from semel.stores.redis import scripts, trouble
+from semel.stores.redis.options import Node, Options, read
+from semel.stores.redis.packing import digest_of, event_body, event_of, rest_of, seal_of, who_of
+
+
+def said(url: str) -> Options:
+    return read(StoreUrl(url))
+
+
+def test_a_bare_host_has_the_usual_port_database_and_prefix():
+    options = said("redis://db.example.org")
+    assert options.nodes == (Node("db.example.org", 6379),)
+    assert (options.database, options.prefix, options.lanes, options.timeout_s) == (0, "semel", 1, 5.0)
+    assert options.greeting() == []
+    assert options.tls is None
+
+
+def test_login_database_and_options_are_read():
+    options = said("redis://bot:p%40ss@[::1]:7000/3?prefix=orders&timeout=500ms&audit=off&eviction=allow")
+    assert options.nodes == (Node("::1", 7000),)
+    assert options.greeting() == [(b"AUTH", b"bot", b"p@ss"), (b"SELECT", b"3")]
+    assert (options.prefix, options.timeout_s, options.connect_s) == ("orders", 0.5, 0.5)
+    assert (options.audit, options.evicting) == (False, True)
+
+
+def test_a_password_without_a_user_is_the_default_users():
+    assert said("redis://:secret@localhost").greeting() == [(b"AUTH", b"secret")]
+
+
+def test_a_cluster_has_several_servers_and_many_lanes():
+    options = said("redis+cluster://a:7000,b:7001")
+    assert options.nodes == (Node("a", 7000), Node("b", 7001))
+    assert (options.cluster, options.lanes, options.tls) == (True, 64, None)
+    assert said("redis+cluster://a?lanes=8").lanes == 8
+
+
+@pytest.mark.parametrize("scheme", ["rediss", "rediss+cluster"])
+def test_a_second_s_means_tls_with_a_checked_certificate(scheme):
+    tls = said(f"{scheme}://a").tls
+    assert tls is not None
+    assert tls.check_hostname
+
+
+WRONG = {
+    "a database that is no number": "redis://a/one",
+    "a database of a cluster": "redis+cluster://a/1",
+    "a port that is none": "redis://a:port",
+    "a port out of range": "redis://a:70000",
+    "a prefix with braces": "redis://a?prefix={x}",
+    "an empty prefix": "redis://a?prefix=",
+    "no lanes": "redis://a?lanes=0",
+    "too many lanes": "redis://a?lanes=257",
+    "a time-out without a unit": "redis://a?timeout=5",
+    "an unknown option": "redis://a?retries=3",
+    "an unknown choice": "redis://a?eviction=maybe",
+    "an option twice": "redis://a?prefix=a&prefix=b",
+}
+
+
+@pytest.mark.parametrize("url", WRONG.values(), ids=WRONG)
+def test_a_url_that_makes_no_sense_is_an_open_error_without_the_password(url):
+    with pytest.raises(OpenError) as told:
+        said(url.replace("://", "://bot:hunter2@"))
+    assert "hunter2" not in str(told.value)
+    assert "Nothing was opened" in str(told.value)
+
+
+def test_options_are_shown_without_the_password():
+    assert "hunter2" not in repr(said("redis://bot:hunter2@a"))
+
+
+def test_what_was_said_to_the_server_is_not_repeated_in_errors():
+    told = trouble.refused("ERR unknown command 'AUTH', with args beginning with: 'hunter2' ")
+    assert "hunter2" not in str(told)
+    assert "unknown command" in str(told)
+
+
+@pytest.mark.parametrize(
+    "word", ["OOM", "READONLY", "LOADING", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "MISCONF"]
+)
+def test_every_refusal_of_a_server_says_what_was_therefore_not_done(word):
+    assert "the tool did not run" in str(trouble.refused(f"{word} whatever it says", claim(A)))
+    assert "the outcome was not recorded" in str(trouble.refused(f"{word} whatever it says", settle(A)))
+    assert "the doubt was not recorded" in str(trouble.refused(f"{word} whatever it says", park(A)))
+
+
+def test_an_address_is_not_its_joined_parts():
+    at = claim(A).asked.at
+    assert digest_of(at) != digest_of(at._replace(tenant=at.tenant + at.scope, scope=""))
+
+
+def test_the_checksum_covers_everything_that_never_changes():
+    asked = claim(A).asked
+    checks = {
+        rest_of(changed, who_of(changed))[:4]
+        for changed in (
+            asked,
+            asked._replace(tool="other"),
+            asked._replace(step="[]"),
+            asked._replace(arguments=b"{}"),
+            asked._replace(terms="{}"),
+            asked._replace(fingerprint=b"g" * 32),
+        )
+    }
+    assert len(checks) == 6
+
+
+def test_a_counted_event_reads_back_as_it_was():
+    record = apply(None, claim(A), 5)
+    assert record is not None
+    event = audit.event("dedup_hit", record, 7)._replace(times=3, note="ü\x00", expires_at=9)
+    link = (41).to_bytes(8, "big")
+    assert event_of(12, link + event_body(event)) == (event._replace(seq=12), 41)
+
+
+def test_every_state_has_a_code_of_its_own():
+    assert sorted(scripts.STATES.values()) == sorted(State)
+    assert len(scripts.CODES) == len(State)
+
+
+def test_a_seal_of_the_wrong_length_is_damage():
+    with pytest.raises(StoreCorrupt):
+        seal_of(b"short")
