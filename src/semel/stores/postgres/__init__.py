@@ -1,0 +1,14 @@
+"""The store in a PostgreSQL database.
+
+store        what callers see                       commands, queries   values as statements
+dispatch     many callers, few statements           rows                rows as values
+pool, wire   connections                            packing             values as PostgreSQL's bytes
+listener     what other processes settle            schema              making and migrating the schema
+steps/*.sql  one atomic step each                   trouble             errors
+transaction  a tool's effect in the same commit     options             what the URL says
+parts/*.sql  what several steps have in common      findings            what a person should know
+"""
+
+from semel.stores.postgres.store import PostgresStore
+
+__all__ = ["PostgresStore"]

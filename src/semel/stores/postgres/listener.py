@@ -1,0 +1,156 @@
+"""Noticing what other processes settle, while somebody here waits for it.
+
+One connection listens. Who waits is marked on the record itself, and only a change of a marked record is told
+on the channel: a notification with every settlement would halve the throughput of all.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections.abc import Callable
+
+from semel.clock import SYSTEM
+from semel.record import Address
+from semel.stores.base import Waiters
+from semel.stores.postgres import statements as sql
+from semel.stores.postgres.packing import binaries, digest
+from semel.stores.postgres.wire import Link
+
+# Nothing hangs on this look but what a broken connection could have swallowed.
+_LOOK_AGAIN_S = 1.0
+
+# Waiters come in crowds; thread and connection stay for the next one.
+_STAYS_S = 5.0
+
+
+class Listener:
+    """A thread that runs while somebody waits."""
+
+    def __init__(
+        self, connect: Callable[[], Link], channel: str, now: Callable[[], bytes | None], waiters: Waiters
+    ) -> None:
+        self._connect = connect
+        self._channel = channel
+        self._now = now
+        self._link: Link | None = None
+        self._orphans: list[Link] = []
+        self.renew(waiters)
+
+    def renew(self, waiters: Waiters) -> None:
+        """As new, without touching what was open: for the child of a fork."""
+        if self._link is not None:
+            self._orphans.append(self._link)
+        self._waiters = waiters
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._link = None
+        self._marked: dict[bytes, tuple[Address, bytes]] = {}
+        self._bell: int | None = None
+        self._closed = False
+
+    def start(self) -> None:
+        """The thread runs, and looks at who waits now."""
+        with self._lock:
+            if self._closed:
+                return
+            if self._thread is None:
+                heard, self._bell = os.pipe()
+                os.set_blocking(self._bell, False)
+                self._thread = threading.Thread(
+                    target=self._listen, args=(heard, self._bell), name="semel-postgres-listener", daemon=True
+                )
+                self._thread.start()
+            else:
+                self._ring()
+
+    def _ring(self) -> None:
+        if self._bell is not None:
+            try:
+                os.write(self._bell, b"!")
+            except BlockingIOError:
+                pass  # it is ringing
+
+    def _listen(self, heard: int, bell: int) -> None:
+        idle_since = SYSTEM.monotonic()
+        try:
+            while True:
+                with self._lock:
+                    if self._waiters:
+                        idle_since = SYSTEM.monotonic()
+                    elif self._closed or SYSTEM.monotonic() - idle_since > _STAYS_S:
+                        self._thread = self._bell = None
+                        return
+                    if self._closed:
+                        self._thread = self._bell = None
+                        return
+                self._listen_once(heard)
+        finally:
+            os.close(heard)
+            os.close(bell)
+            self._drop_link()
+
+    def _listen_once(self, heard: int) -> None:
+        try:
+            if self._link is None:
+                self._link = self._connect()
+                self._link.script(f'LISTEN "{self._channel}"')
+            self._mark()
+            self._wait(self._link.socket, heard)
+            for told in self._link.notifications():
+                self._tell(told)
+        except Exception:
+            # Waiters ask the store themselves when their time is over, and are told what is wrong with it.
+            self._drop_link()
+            self._wait(None, heard)
+
+    def _wait(self, socket: int | None, heard: int) -> None:
+        poll = select.poll()
+        poll.register(heard, select.POLLIN)
+        if socket is not None:
+            poll.register(socket, select.POLLIN)
+        for ready, _ in poll.poll(_LOOK_AGAIN_S * 1000):
+            if ready == heard:
+                os.read(heard, 4096)
+
+    def _mark(self) -> None:
+        """Everyone who waits is marked; woken if the record is not underway, or not with the same owner."""
+        assert self._link is not None
+        waited = {digest(at): at for at in self._waiters.addresses()}
+        if not waited:
+            self._marked = {}
+            return
+        rows: dict[bytes, bytes] = dict(
+            self._link.run(sql.MARK_WAITED, (self._now(), binaries(sorted(waited))))
+        )
+        marked = {}
+        for under, at in waited.items():
+            token = rows.get(under)
+            before = self._marked.get(under)
+            if token is None or (before is not None and before[1] != token):
+                self._waiters.wake(at)
+            else:
+                marked[under] = (at, token)
+        self._marked = marked
+
+    def _tell(self, told: str) -> None:
+        try:
+            found = self._marked.pop(bytes.fromhex(told), None)
+        except ValueError:
+            return
+        if found is not None:
+            self._waiters.wake(found[0])
+
+    def _drop_link(self) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            thread = self._thread
+            self._ring()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(_STAYS_S)

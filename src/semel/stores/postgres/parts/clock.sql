@@ -1,0 +1,2 @@
+-- The store's time: the server's, or the one that a test gives.
+SELECT coalesce($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now_us

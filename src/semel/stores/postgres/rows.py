@@ -1,0 +1,69 @@
+"""Rows as records, events and seals. A row that makes no sense is damage, never absence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from semel.audit import Event, Seal
+from semel.errors import StoreCorrupt
+from semel.record import SETTLED, Address, Asked, Record, State
+
+_STATES: dict[str, State] = {state.value: state for state in State}
+_FREE_OR_CLOSING = frozenset((State.WAITING, State.RELEASED, State.CLEARED, *SETTLED))
+
+
+def record_of(row: Sequence[Any]) -> Record:
+    """The record in a row of its columns; StoreCorrupt if it is none."""
+    try:
+        (tenant, scope, key, id_, tool, version, fingerprint, arguments, terms, conversation, step, principal,
+         job_id, state, token, fence, attempts, entries, created_at, entered_at, lease_until, settled_at,
+         expires_at, outcome, note, by) = row  # fmt: skip
+        asked = Asked(
+            Address(tenant, scope, key), id_, tool, version, fingerprint, arguments, terms, conversation,
+            step, principal, job_id,
+        )  # fmt: skip
+        record = Record(
+            asked, _STATES[state], token, fence, attempts, entries, created_at, entered_at, lease_until,
+            settled_at, expires_at, outcome, note, by,
+        )  # fmt: skip
+    except (KeyError, ValueError, TypeError) as error:
+        raise StoreCorrupt() from error
+    if not _possible(record):
+        raise StoreCorrupt()
+    return record
+
+
+def record_at(at: Address, row: Sequence[Any]) -> Record | None:
+    """The record that was found under this address; None if there is none."""
+    if row[0] is None:
+        return None
+    record = record_of(row)
+    if record.asked.at != at:
+        raise StoreCorrupt("The record under this key says that it is another's: the tool did not run.")
+    return record
+
+
+def _possible(record: Record) -> bool:
+    """Whether its times fit its state, as the schema's own check says on the way in."""
+    state, settled_at = record.state, record.settled_at
+    if state is State.PENDING:
+        return record.lease_until is not None and record.expires_at is None and settled_at is None
+    if record.lease_until is not None or (settled_at is not None) != (state in SETTLED):
+        return False
+    return record.expires_at is None or state in _FREE_OR_CLOSING
+
+
+def event_of(row: Sequence[Any]) -> Event:
+    return Event(*row)
+
+
+def seal_of(row: Sequence[Any]) -> Seal:
+    return Seal(*row)
+
+
+def state_of(name: Any) -> State:
+    try:
+        return _STATES[name]
+    except (KeyError, TypeError) as error:
+        raise StoreCorrupt() from error

@@ -1,0 +1,262 @@
+"""One connection: prepared statements in binary form, straight on libpq, every wait with an end.
+
+The driver's cursors would cost more than the statement's whole round trip; what is left of the driver is its
+wrapper of libpq, which knows TLS, passwords and the rest of the URL.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import psycopg
+from psycopg import pq
+
+from semel.clock import SYSTEM
+from semel.stores.postgres.packing import READERS
+from semel.stores.postgres.statements import Step
+from semel.stores.postgres.trouble import Failure
+
+_OK = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK, pq.ExecStatus.EMPTY_QUERY)
+_SQLSTATE = pq.DiagnosticField.SQLSTATE
+_MESSAGE = pq.DiagnosticField.MESSAGE_PRIMARY
+_BINARY = pq.Format.BINARY
+_READABLE, _WRITABLE = select.POLLIN, select.POLLOUT
+
+# Of the time that a caller waits for a statement.
+_SERVERS_SHARE = 0.9
+
+Row = tuple[Any, ...]
+Params = Sequence[bytes | None]
+
+
+class Link:
+    """An open connection; whoever holds it is alone with it."""
+
+    def __init__(self, conninfo: bytes, connect_s: float, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self.broken = False
+        self.used = False  # an answer came over it since it was taken from the pool for the first time
+        self._prepared: dict[bytes, tuple[Callable[[bytes], Any], ...]] = {}
+        self._pgconn = pq.PGconn.connect_start(conninfo)
+        try:
+            self._connect(SYSTEM.monotonic() + connect_s)
+        except BaseException:
+            self.close()
+            raise
+        self._poll = select.poll()
+        self._poll.register(self._pgconn.socket, _READABLE)
+        self._pgconn.nonblocking = 1
+
+    def _connect(self, give_up_at: float) -> None:
+        while True:
+            if self._pgconn.status == pq.ConnStatus.BAD:
+                raise self._failure()
+            status = self._pgconn.connect_poll()
+            if status == pq.PollingStatus.OK:
+                return
+            if status == pq.PollingStatus.FAILED:
+                raise self._failure()
+            wanted = _READABLE if status == pq.PollingStatus.READING else _WRITABLE
+            _wait(self._pgconn.socket, wanted, give_up_at)
+
+    def _failure(self) -> Failure:
+        return Failure(_one_line(self._pgconn.error_message), lost=True)
+
+    # --- statements ------------------------------------------------------------------------------
+
+    def run(self, step: Step, params: Params = ()) -> list[Row]:
+        """The rows of one statement, which is a transaction of its own unless one was begun."""
+        return list(self.ask(step, params))
+
+    def ask(self, step: Step, params: Params = ()) -> Rows:
+        """The same, unread: for an answer of which most is known."""
+        give_up_at = SYSTEM.monotonic() + self.timeout_s
+        try:
+            readers = self._prepared.get(step.name)
+            if readers is None:
+                readers = self._prepare(step, give_up_at)
+            self._be_alone()
+            self._pgconn.send_query_prepared(step.name, params, (_BINARY,) * len(params), _BINARY)
+            result = self._result(give_up_at)
+        except psycopg.Error as error:
+            raise self._break(str(error)) from None
+        except Failure:
+            raise
+        except BaseException:
+            # Interrupted in mid-conversation: nobody may go on with it.
+            self.close()
+            raise
+        self.used = True
+        return Rows(result, readers)
+
+    def script(self, text: str) -> None:
+        """Several statements without parameters, in one transaction unless they say otherwise."""
+        try:
+            self._be_alone()
+            self._pgconn.send_query(text.encode())
+            self._result(SYSTEM.monotonic() + self.timeout_s)
+        except psycopg.Error as error:
+            raise self._break(str(error)) from None
+        except Failure:
+            raise
+        except BaseException:
+            self.close()
+            raise
+
+    def _be_alone(self) -> None:
+        """What the server said unasked is thrown away: it would pass for the answer to the next question."""
+        self._pgconn.consume_input()
+        self._pgconn.is_busy()  # libpq drops what it reads while nothing is under way
+
+    def _prepare(self, step: Step, give_up_at: float) -> tuple[Callable[[bytes], Any], ...]:
+        self._be_alone()
+        self._pgconn.send_prepare(step.name, step.text)
+        self._result(give_up_at)
+        self._be_alone()
+        self._pgconn.send_describe_prepared(step.name)
+        described = self._result(give_up_at)
+        readers = tuple(READERS[described.ftype(column)] for column in range(described.nfields))
+        self._prepared[step.name] = readers
+        return readers
+
+    def _result(self, give_up_at: float) -> Any:
+        """The last result of what was sent; Failure if any of it failed."""
+        pgconn = self._pgconn
+        if pgconn.flush():
+            self._flush(give_up_at)
+        last = failed = None
+        while True:
+            while pgconn.is_busy():
+                self._wait(give_up_at)
+                pgconn.consume_input()
+            result = pgconn.get_result()
+            if result is None:
+                break
+            last = result
+            if result.status not in _OK:
+                failed = failed or result
+        if failed is not None:
+            raise self._refusal(failed)
+        if last is None:
+            raise self._break("no answer")
+        return last
+
+    def _refusal(self, result: Any) -> Failure:
+        code = (result.error_field(_SQLSTATE) or b"").decode()
+        text = (result.error_field(_MESSAGE) or result.error_message or b"").decode(errors="replace")
+        lost = self._pgconn.status == pq.ConnStatus.BAD
+        if lost:
+            self.close()
+        return Failure(_one_line(text), code, lost=lost)
+
+    def _break(self, text: str) -> Failure:
+        self.close()
+        return Failure(_one_line(text), lost=True)
+
+    # --- waiting ---------------------------------------------------------------------------------
+
+    def _flush(self, give_up_at: float) -> None:
+        while self._pgconn.flush():
+            # Answers have to be read meanwhile, or both sides wait for each other.
+            ready = _ready(self._pgconn.socket, _READABLE | _WRITABLE, give_up_at)
+            if not ready:
+                raise self._late()
+            if ready & _READABLE:
+                self._pgconn.consume_input()
+
+    def _wait(self, give_up_at: float) -> None:
+        left_s = give_up_at - SYSTEM.monotonic()
+        if left_s <= 0 or not self._poll.poll(left_s * 1000):
+            raise self._late()
+
+    def _late(self) -> Failure:
+        self.close()
+        return Failure(f"silent for {self.timeout_s:g} s", late=True)
+
+    # --- notifications ---------------------------------------------------------------------------
+
+    @property
+    def socket(self) -> int:
+        return int(self._pgconn.socket)
+
+    def notifications(self) -> list[str]:
+        """What was said on the channels that this connection listens to, as far as it has arrived."""
+        try:
+            self._pgconn.consume_input()
+        except psycopg.Error as error:
+            raise self._break(str(error)) from None
+        found = []
+        while (notify := self._pgconn.notifies()) is not None:
+            found.append(notify.extra.decode(errors="replace"))
+        return found
+
+    # --- around ----------------------------------------------------------------------------------
+
+    def statement_ms(self) -> bytes:
+        """How long the server lets a statement take: less than we wait, so that it can say what is wrong."""
+        return str(max(1, int(self.timeout_s * _SERVERS_SHARE * 1000))).encode()
+
+    @property
+    def pgconn(self) -> pq.abc.PGconn:
+        """For the driver's own connection around it."""
+        return self._pgconn
+
+    @property
+    def server_version(self) -> int:
+        return int(self._pgconn.server_version)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no transaction is open on it."""
+        return not self.broken and self._pgconn.transaction_status == pq.TransactionStatus.IDLE
+
+    def close(self) -> None:
+        self.broken = True
+        self._pgconn.finish()
+
+
+class Rows:
+    """The answer to a statement. A cell is read when it is asked for."""
+
+    def __init__(self, result: Any, readers: Sequence[Callable[[bytes], Any]]) -> None:
+        self._get = result.get_value
+        self._readers = readers
+        self._count = result.ntuples
+
+    def __len__(self) -> int:
+        return int(self._count)
+
+    def __iter__(self) -> Iterator[Row]:
+        return (self.row(number) for number in range(self._count))
+
+    def cell(self, number: int, column: int) -> Any:
+        value = self._get(number, column)
+        return None if value is None else self._readers[column](value)
+
+    def row(self, number: int, first: int = 0) -> Row:
+        """Its cells from this column on."""
+        get = self._get
+        return tuple(
+            None if (value := get(number, column)) is None else reader(value)
+            for column, reader in enumerate(self._readers[first:], first)
+        )
+
+
+def _ready(socket: int, wanted: int, give_up_at: float) -> int:
+    poll = select.poll()
+    poll.register(socket, wanted)
+    left_s = give_up_at - SYSTEM.monotonic()
+    found = poll.poll(left_s * 1000) if left_s > 0 else []
+    return found[0][1] if found else 0
+
+
+def _wait(socket: int, wanted: int, give_up_at: float) -> None:
+    if not _ready(socket, wanted, give_up_at):
+        raise Failure("no connection in time", lost=True, late=True)
+
+
+def _one_line(text: str | bytes) -> str:
+    words = text.decode(errors="replace") if isinstance(text, bytes) else text
+    return " ".join(words.split())

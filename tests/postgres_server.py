@@ -1,0 +1,179 @@
+"""Real PostgreSQL servers, private to the tests: free ports, temporary directories, ended by their id."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+# How processes that a test starts find the server of their parent.
+PORT_VARIABLE = "SEMEL_TEST_POSTGRES_PORT"
+
+USER, DATABASE = "semel", "postgres"
+
+# A server recovers from a crash in a second; on a busy machine it takes longer.
+START_S = 60.0
+
+
+def binaries() -> Path | None:
+    """Where initdb and postgres are: on the path, or where Debian puts them, the newest first."""
+    found = shutil.which("initdb")
+    if found:
+        # Often a link: the other programs are where it leads to.
+        return Path(found).resolve().parent
+    debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+    return debian[-1].parent if debian else None
+
+
+def need_postgres() -> Path:
+    """Skips with one clear line where there is no PostgreSQL; in CI that is a failure."""
+    where = binaries()
+    if where is None:
+        missing = "PostgreSQL is not installed: apt-get install postgresql"
+        if os.environ.get("CI"):
+            pytest.fail(missing)
+        pytest.skip(missing)
+    return where
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class PostgresServer:
+    """One server; PostgreSQL refuses to run as root, so it runs as a user of no rights."""
+
+    def __init__(self, data: Path | None = None, **settings: str) -> None:
+        self._binaries = need_postgres()
+        self._settings = settings
+        self.directory = Path(tempfile.mkdtemp(prefix="semel-postgres-"))
+        self.directory.chmod(0o755)
+        self.data = data or self.directory / "data"
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._as_user: list[str] = []
+        if os.getuid() == 0:
+            user = pwd.getpwnam("postgres" if _known("postgres") else "nobody")
+            os.chown(self.directory, user.pw_uid, user.pw_gid)
+            ids = (f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}")
+            self._as_user = ["setpriv", *ids, "--clear-groups"]
+        self.make()
+
+    def make(self) -> None:
+        """An empty cluster, in place of what was there."""
+        shutil.rmtree(self.data, ignore_errors=True)
+        command = [self._binaries / "initdb", "-D", self.data, "-U", USER, "-A", "trust", "-E", "UTF8"]
+        subprocess.run(
+            [*self._as_user, *map(str, command), "--locale=C", "-N"],
+            check=True,
+            capture_output=True,
+            cwd=self.directory,
+        )
+
+    def start(self, **settings: str) -> None:
+        """It answers."""
+        said = {
+            "listen_addresses": "127.0.0.1",
+            "port": str(self.port),
+            "unix_socket_directories": str(self.directory),
+            "max_connections": "300",
+            # Power loss is not what these tests are about; killing the process loses nothing either way.
+            "fsync": "off",
+            **self._settings,
+            **settings,
+        }
+        options = [word for name, value in said.items() for word in ("-c", f"{name}={value}")]
+        with open(self.directory / "log", "ab") as log:
+            self._process = subprocess.Popen(
+                [*self._as_user, str(self._binaries / "postgres"), "-D", str(self.data), *options],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.directory,
+            )
+        self._await()
+
+    def _await(self) -> None:
+        give_up_at = time.monotonic() + START_S
+        ready = [str(self._binaries / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        while subprocess.run(ready, check=False).returncode != 0:
+            assert self._process is not None
+            assert self._process.poll() is None, (self.directory / "log").read_text()[-2_000:]
+            assert time.monotonic() < give_up_at, "PostgreSQL does not start"
+            time.sleep(0.05)
+
+    def restore(self, backup: Path) -> None:
+        """What was copied from `data` is there again."""
+        shutil.rmtree(self.data, ignore_errors=True)
+        shutil.copytree(backup, self.data, symlinks=True)
+        owner = self.directory.stat()
+        for path in (self.data, *self.data.rglob("*")):
+            os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def kill(self) -> None:
+        """kill -9 of the server: its children notice and end by themselves."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """Immediate shutdown: connections are cut, nothing is written any more."""
+        self._end(signal.SIGQUIT)
+
+    def _end(self, number: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.send_signal(number)
+            process.wait(START_S)
+
+    def url(self, schema: str = "semel", **options: str) -> str:
+        asked = "&".join(f"{name}={value}" for name, value in {"schema": schema, **options}.items())
+        return f"postgresql://{USER}@127.0.0.1:{self.port}/{DATABASE}?{asked}"
+
+    def remove(self) -> None:
+        self.stop()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def _known(user: str) -> bool:
+    try:
+        pwd.getpwnam(user)
+    except KeyError:
+        return False
+    return True
+
+
+@functools.cache
+def _own() -> PostgresServer:
+    server = PostgresServer()
+    atexit.register(server.remove)
+    server.start()
+    os.environ[PORT_VARIABLE] = str(server.port)
+    return server
+
+
+def shared_port() -> int:
+    """The port of the one server that most tests share, each in a schema of its own."""
+    known = os.environ.get(PORT_VARIABLE)
+    return int(known) if known else _own().port
+
+
+def shared_url(schema: str, **options: str) -> str:
+    asked = "&".join(f"{name}={value}" for name, value in {"schema": schema, **options}.items())
+    return f"postgresql://{USER}@127.0.0.1:{shared_port()}/{DATABASE}?{asked}"
