@@ -1,0 +1,59 @@
+"""What holds after every fault, and waiting for something that another process does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import semel
+from semel.audit import CLAIMED, RETAKEN, Event, fold, told_by
+from semel.record import Record, State, effective_state
+
+T = TypeVar("T")
+
+# For a busy machine; nothing waits this long unless it is broken.
+PATIENCE_S = 40.0
+
+
+def until(ask: Callable[[], T], what: str) -> T:
+    """The first answer that is true; fails once patience is over."""
+    give_up_at = time.monotonic() + PATIENCE_S
+    while not (answer := ask()):
+        assert time.monotonic() < give_up_at, f"waited in vain until {what}"
+        time.sleep(0.005)
+    return answer
+
+
+def all_records(ledger: semel.Ledger) -> Sequence[Record]:
+    return ledger.records.list(limit=10_000)
+
+
+def only_record(ledger: semel.Ledger) -> Record:
+    (record,) = all_records(ledger)
+    return record
+
+
+def until_in_doubt(ledger: semel.Ledger) -> None:
+    """The lease of the only record lapsed: its owner is dead or frozen."""
+
+    def in_doubt() -> bool:
+        return effective_state(only_record(ledger), ledger.clock.now_us()) is State.IN_DOUBT
+
+    until(in_doubt, "the record is in doubt")
+
+
+def assert_history_holds(ledger: semel.Ledger) -> None:
+    """Folding a record's events gives the record, and the fence rose with every attempt."""
+    for record in all_records(ledger):
+        events = ledger.records.history(record.asked.id)
+        assert fold(events) == told_by(record)
+        assert_rising(_fences_of_attempts(events))
+
+
+def _fences_of_attempts(events: Sequence[Event]) -> list[int]:
+    return [event.fence for event in events if event.kind in (CLAIMED, RETAKEN)]
+
+
+def assert_rising(fences: Sequence[int]) -> None:
+    assert list(fences) == sorted(set(fences)), "fences rise with every attempt"
