@@ -1,0 +1,83 @@
+"""The examples run, and land once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import postgres_server, redis_server
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def told_by(example: str, folder: Path, url: str | None = None) -> list[str]:
+    """What the example prints, run in an empty folder; it checks itself that nothing landed twice."""
+    environment = {name: value for name, value in os.environ.items() if name != "SEMEL_URL"}
+    if url is not None:
+        environment["SEMEL_URL"] = url
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / example)],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+def test_every_example_has_a_test_here() -> None:
+    names = {path.name for path in EXAMPLES.glob("*.py")}
+    assert names == {"refund.py", "same_transaction.py", "send_email.py", "upsert.py"}
+
+
+def url_of(kind: str) -> str:
+    match kind:
+        case "redis":
+            return redis_server.shared_url("example")
+        case "postgres":
+            return postgres_server.shared_url("example")
+        case "sqlite":
+            return "sqlite:///refund.db"
+    return "memory://"
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "redis", "postgres"])
+def test_the_refund_is_paid_once_although_it_is_asked_for_three_times(tmp_path: Path, kind: str) -> None:
+    lines = told_by("refund.py", tmp_path, url_of(kind))
+    assert [line for line in lines if "pays" in line] == ["  provider: pays 1400000 back for p-1 (damaged)"]
+    assert [line for line in lines if "agent:" in line] == [
+        "  agent: Refund(id='re-1', amount_minor=1400000)"
+    ] * 2
+    assert lines[-1] == "Requests: 3. Refunds: 1."
+
+
+def test_each_mail_leaves_once_whether_its_process_died_before_or_after(tmp_path: Path) -> None:
+    lines = told_by("send_email.py", tmp_path)
+    assert [line.split("'")[1] for line in lines if "sends" in line] == ["Your refund", "Your parcel"]
+    probes = [line for line in lines if "probe:" in line]
+    assert probes == [
+        "  probe: the message is in the sent box",
+        "  probe: the message is not in the sent box",
+    ]
+    assert lines[-1] == "Messages: 2. Actions: 2."
+
+
+def test_the_upsert_repeats_and_leaves_one_customer(tmp_path: Path) -> None:
+    lines = told_by("upsert.py", tmp_path)
+    assert [line.split()[1] for line in lines if "crm:" in line] == ["adds", "sets", "sets", "sets"]
+    assert lines[-1] == "Customers: 1."
+
+
+def test_the_transfer_commits_with_its_record_or_not_at_all(tmp_path: Path) -> None:
+    lines = told_by("same_transaction.py", tmp_path)
+    assert [line for line in lines if "agent:" in line] == ["  agent: 30 moved"] * 2
+    # Once in the transaction that went with its process, once in the one that was committed.
+    assert len([line for line in lines if "books:" in line]) == 2
+    assert lines[-1] == "Balances: {'ann': 70, 'bob': 30}."
