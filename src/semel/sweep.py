@@ -29,7 +29,7 @@ class Sweeper:
         self._store = store
 
     def run_once(self, stopped: Callable[[], bool] = lambda: False) -> SweepReport:
-        """One pass over everything that is due now; what is left when it is `stopped` is left for the next."""
+        """One pass over everything that is due now; once `stopped`, the rest is left for the next."""
         lapsed = closed = sealed = 0
         more = True
         while more and not stopped():
