@@ -139,8 +139,13 @@ class PostgresServer:
     def _end(self, number: signal.Signals) -> None:
         process, self._process = self._process, None
         if process is not None:
+            children = _children(process.pid)
             process.send_signal(number)
             process.wait(START_S)
+            # A server does not start while a child of its killed predecessor holds the shared memory.
+            give_up_at = time.monotonic() + START_S
+            while any(map(_runs, children)) and time.monotonic() < give_up_at:
+                time.sleep(0.01)
 
     def url(self, schema: str = "semel", **options: str) -> str:
         asked = "&".join(f"{name}={value}" for name, value in {"schema": schema, **options}.items())
@@ -172,6 +177,20 @@ def shared_port() -> int:
     """The port of the one server that most tests share, each in a schema of its own."""
     known = os.environ.get(PORT_VARIABLE)
     return int(known) if known else _own().port
+
+
+def _children(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return []
+
+
+def _runs(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (OSError, IndexError):
+        return False
 
 
 def shared_url(schema: str, **options: str) -> str:
