@@ -326,7 +326,7 @@ def test_a_path_of_a_machine_is_found(parts: tuple[str, ...]) -> None:
 
 def test_a_registry_is_found_and_a_relative_path_is_not() -> None:
     assert len(machine_words("https://" + "pypi" + ".org/project")) == 1
-    assert machine_words("docs/home/x ./tmp/x https://example.org/work/x sqlite:////absolute.db") == []
+    assert machine_words("docs/home/x ./tmp/x https://example.org/home/x sqlite:////absolute.db") == []
 
 
 def test_the_files_of_the_repository_are_seen() -> None:
