@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from semel.clock import Clock
+from semel.clock import SYSTEM, Clock
 from semel.errors import OpenError, StoreCorrupt
 from semel.stores.postgres import statements as sql
 from semel.stores.postgres.packing import binary, text
@@ -24,7 +24,12 @@ OLDEST_SERVER = 140_000
 # An index on a large table takes its time; whoever opens meanwhile waits for it.
 _MIGRATION_S = 300.0
 
+# How long a migration waits for a lock before it lets everyone through and tries again: shorter than the
+# server takes to find a deadlock (1 s), so that no call becomes a victim of one with us.
+_IN_THE_WAY_S = 0.2
+
 _NO_TABLE, _NO_SCHEMA = "42P01", "3F000"
+_LOCKED, _DEADLOCK = "55P03", "40P01"
 
 _KEY_BYTES, _ID_BYTES = 32, 16
 
@@ -35,6 +40,7 @@ class Identity(NamedTuple):
     store_id: bytes
     secret_key: bytes
     newest_event: int
+    newest_commit: int
 
 
 def prepare(link: Link, schema: str, clock: Clock, migrations: Sequence[Migration]) -> None:
@@ -75,20 +81,38 @@ def _version(link: Link, schema: str, newest: int) -> int:
 def _migrate(link: Link, schema: str, clock: Clock, migrations: Sequence[Migration]) -> None:
     """The newest schema, in one transaction: afterwards all of it is there, or none."""
     usual_s, link.timeout_s = link.timeout_s, _MIGRATION_S
+    give_up = SYSTEM.monotonic() + _MIGRATION_S
+    try:
+        while not _migrated(link, schema, clock, migrations, SYSTEM.monotonic() > give_up):
+            SYSTEM.sleep(_IN_THE_WAY_S * (1 + SYSTEM.random()))
+    finally:
+        link.timeout_s = usual_s
+
+
+def _migrated(link: Link, schema: str, clock: Clock, migrations: Sequence[Migration], last_try: bool) -> bool:
+    """Whether it is done; False if those who work with the tables were in the way."""
     link.script("BEGIN")
     try:
-        link.script(f"SET LOCAL statement_timeout = {int(_MIGRATION_S * 1000)}; SET LOCAL lock_timeout = 0")
+        link.script(
+            f"SET LOCAL statement_timeout = {int(_MIGRATION_S * 1000)}; "
+            f"SET LOCAL lock_timeout = {int(_IN_THE_WAY_S * 1000)}"
+        )
         link.run(sql.LOCK_SCHEMA, (text(schema),))
         if link.run(sql.FIND_SCHEMA, (text(schema),)) == [(0,)]:
             link.script(f"CREATE SCHEMA {quoted(schema)}")
         _bring_up(link, schema, clock, migrations)
         link.script("COMMIT")
+    except Failure as failure:
+        if not link.broken:
+            link.script("ROLLBACK")
+        if failure.code not in (_LOCKED, _DEADLOCK) or last_try:
+            raise
+        return False
     except BaseException:
         if not link.broken:
             link.script("ROLLBACK")
         raise
-    finally:
-        link.timeout_s = usual_s
+    return True
 
 
 def _bring_up(link: Link, schema: str, clock: Clock, migrations: Sequence[Migration]) -> None:
@@ -111,10 +135,10 @@ def absent(failure: Failure) -> bool:
 
 def identify(link: Link) -> Identity:
     """Whose records these are; StoreCorrupt if they do not say."""
-    ((store_id, secret_key, newest_event),) = link.run(sql.IDENTIFY)
+    ((store_id, secret_key, *newest),) = link.run(sql.IDENTIFY)
     if not (_is(store_id, _ID_BYTES) and _is(secret_key, _KEY_BYTES)):
         raise StoreCorrupt("The store's id or its secret key is missing or damaged; nothing was done.")
-    return Identity(store_id, secret_key, newest_event)
+    return Identity(store_id, secret_key, *newest)
 
 
 def _is(value: bytes | None, length: int) -> bool:
