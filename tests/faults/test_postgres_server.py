@@ -474,7 +474,7 @@ def opens(server: PostgresServer) -> bool:
 
 
 WIDER = Migration("ALTER TABLE records ADD COLUMN colour text DEFAULT 'red'", works_with=1)
-STRANGER = Migration("ALTER TABLE records ADD COLUMN shape text", works_with=3)
+STRANGER = Migration("ALTER TABLE records ADD COLUMN shape text", works_with=len(statements.migrations()) + 2)
 
 
 def version(server: PostgresServer, schema: str, *later: Migration) -> PostgresStore:

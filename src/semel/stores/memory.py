@@ -36,6 +36,7 @@ from semel.stores.base import (
     Sweep,
     Swept,
 )
+from semel.stores.memory_documents import MemoryDocuments
 
 T = TypeVar("T")
 
@@ -65,6 +66,7 @@ class MemoryStore(Store):
             SealEvents: self._seal,
             ReadSeals: self._read_seals,
             CountRecords: self._count,
+            **MemoryDocuments(clock).answers,
         }
 
     @property

@@ -1,6 +1,7 @@
 """The store in a PostgreSQL database.
 
 store        what callers see                       commands, queries   values as statements
+                                                    documents           the same for documents
 dispatch     many callers, few statements           rows                rows as values
 pool, wire   connections                            packing             values as PostgreSQL's bytes
 listener     what other processes settle            schema              making and migrating the schema

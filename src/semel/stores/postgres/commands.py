@@ -145,6 +145,8 @@ class Held(dict[bytes, Record]):
 class Asked:
     """Commands of one kind at different addresses, and what became of them."""
 
+    newest_commit = 0  # none of them writes a document
+
     def __init__(self, commands: Sequence[Command], digests: Sequence[bytes], held: Held) -> None:
         self._commands = commands
         self._digests = digests

@@ -6,7 +6,8 @@ store's own where only tasks wait: asynchronous callers never wait for a socket.
 in one tick goes out together.
 
 Commands for one record never run side by side, so they keep the order in which they came; that holds for a
-claim whose task was cancelled and the release that follows it.
+claim whose task was cancelled and the release that follows it. Nor do commits of one tenant's documents: they
+would wait for each other on the server; here they gather for the next transaction.
 """
 
 from __future__ import annotations
@@ -16,19 +17,25 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from semel.clock import SYSTEM
 from semel.errors import SemelError, StoreUnavailable
-from semel.record import Command, Reply
+from semel.record import Address, Command, Reply
 from semel.stores.base import Waiters
+from semel.stores.documents import Commit, Committed
 from semel.stores.postgres import trouble
 from semel.stores.postgres.commands import Asked, Held, address_of
+from semel.stores.postgres.documents import Commits, size_of, turn_of
 from semel.stores.postgres.packing import digest
 from semel.stores.postgres.pool import Pool
 from semel.stores.postgres.trouble import Failure
 
 # Beyond this a statement's fixed cost no longer shows, and latency does.
 BATCH_MAX = 128
+
+# Bodies of documents in one transaction: it is over soon, and whoever waits for the tenant's next is let in.
+BATCH_BYTES_MAX = 1 << 20
 
 # How often a command is repeated that met a deadlock, or lost its connection to a server that restarted.
 _TRIES = 5
@@ -42,21 +49,39 @@ _CLOSE_S = 10.0
 class Work:
     """A command on its way, and who waits for its answer: a thread at a gate, a task, or nobody."""
 
-    __slots__ = ("answer", "at", "batch", "command", "digest", "error", "future", "gate", "loop", "owed")
+    __slots__ = (
+        "answer",
+        "at",
+        "batch",
+        "command",
+        "digest",
+        "error",
+        "future",
+        "gate",
+        "loop",
+        "owed",
+        "size",
+    )
 
-    def __init__(self, command: Command, *, owed: bool = False) -> None:
+    def __init__(self, command: Command | Commit, *, owed: bool = False) -> None:
         self.command = command
-        self.at = address_of(command)
-        self.digest = digest(self.at)
+        self.at: Address | None = None
+        self.size = 0
+        if type(command) is Commit:
+            self.digest = turn_of(command)
+            self.size = size_of(command)
+        else:
+            self.at = address_of(command)
+            self.digest = digest(self.at)
         self.owed = owed  # submitted by somebody who does not wait
-        self.answer: Reply | None = None
+        self.answer: Any = None
         self.error: SemelError | None = None
         self.batch: list[Work] | None = None  # what its thread is to run once the gate opens
         self.gate: threading.Lock | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
-        self.future: asyncio.Future[Reply] | None = None
+        self.future: asyncio.Future[Any] | None = None
 
-    def result(self) -> Reply:
+    def result(self) -> Any:
         if self.error is not None:
             raise self.error
         assert self.answer is not None
@@ -79,6 +104,7 @@ class Dispatch:
         self._abreast = abreast
         self._patience_s = patience_s
         self.newest_event = 0
+        self.newest_commit = 0
         self.statements = 0
         self.held = Held()
         self.renew(waiters)
@@ -101,7 +127,23 @@ class Dispatch:
 
     def perform(self, command: Command) -> Reply:
         """The command's reply, once it is durable; where there is room, by the caller's own thread."""
-        work = Work(command)
+        reply: Reply = self._do(Work(command))
+        return reply
+
+    async def aperform(self, command: Command) -> Reply:
+        reply: Reply = await self._ado(Work(command))
+        return reply
+
+    def commit(self, commit: Commit) -> Committed:
+        """The same for a commit of documents."""
+        answer: Committed = self._do(Work(commit))
+        return answer
+
+    async def acommit(self, commit: Commit) -> Committed:
+        answer: Committed = await self._ado(Work(commit))
+        return answer
+
+    def _do(self, work: Work) -> Any:
         with self._lock:
             self._refuse_if_closed()
             if self._running < self._abreast and not self._queue and work.digest not in self._under_way:
@@ -123,8 +165,7 @@ class Dispatch:
             raise
         return work.result()
 
-    async def aperform(self, command: Command) -> Reply:
-        work = Work(command)
+    async def _ado(self, work: Work) -> Any:
         loop = work.loop = asyncio.get_running_loop()
         work.future = loop.create_future()
         with self._lock:
@@ -177,17 +218,23 @@ class Dispatch:
             self._hand_over(batch)
 
     def _take(self) -> list[Work]:
-        """With the lock held: the next commands of one kind, at addresses where nothing is under way."""
+        """With the lock held: the next commands of one kind, at addresses where nothing is under way.
+
+        Of one record there is one in a batch; commits of a tenant go together, in their order.
+        """
         batch: list[Work] = []
         left: list[Work] = []
-        busy, kind = set(self._under_way), None
-        while self._queue and len(batch) < BATCH_MAX:
+        busy, kind, size = set(self._under_way), None, 0
+        while self._queue and len(batch) < BATCH_MAX and size < BATCH_BYTES_MAX:
             work = self._queue.popleft()
             if work.digest in busy or (kind is not None and type(work.command) is not kind):
                 left.append(work)
             else:
                 kind = type(work.command)
                 batch.append(work)
+                size += work.size
+                if kind is Commit:
+                    continue
             busy.add(work.digest)
         self._queue.extendleft(reversed(left))
         self._under_way.update(work.digest for work in batch)
@@ -252,7 +299,7 @@ class Dispatch:
 
     def _run(self, batch: list[Work]) -> None:
         """Every work of the batch has its answer, durably, or its error."""
-        asked = Asked([work.command for work in batch], [work.digest for work in batch], self.held)
+        asked = self._asked(batch)
         try:
             self._ask(asked)
         except Exception as error:
@@ -265,16 +312,24 @@ class Dispatch:
                 work.error = trouble.translated(error, work.command)
             return
         self.newest_event = max(self.newest_event, asked.newest_event)
+        self.newest_commit = max(self.newest_commit, asked.newest_commit)
         for work, reply in zip(batch, asked.replies, strict=True):
-            if isinstance(reply, Reply):
-                work.answer = reply
-                if reply.applied:
-                    self._waiters.wake(work.at)
+            if isinstance(reply, Exception):
+                work.error = trouble.translated(reply, work.command)
             else:
                 assert reply is not None
-                work.error = trouble.translated(reply, work.command)
+                work.answer = reply
+                if isinstance(reply, Reply) and reply.applied:
+                    assert work.at is not None
+                    self._waiters.wake(work.at)
 
-    def _ask(self, asked: Asked) -> None:
+    def _asked(self, batch: list[Work]) -> Asked | Commits:
+        commands: list[Any] = [work.command for work in batch]
+        if type(commands[0]) is Commit:
+            return Commits(commands)
+        return Asked(commands, [work.digest for work in batch], self.held)
+
+    def _ask(self, asked: Asked | Commits) -> None:
         """Statements until every command has its reply. Each may be repeated: promise 15."""
         give_up_at, failures = SYSTEM.monotonic() + self._patience_s, 0
         while asked.open:

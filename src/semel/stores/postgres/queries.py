@@ -23,6 +23,7 @@ from semel.stores.base import (
     Swept,
 )
 from semel.stores.postgres import statements as sql
+from semel.stores.postgres.documents import DocumentAnswers
 from semel.stores.postgres.packing import binaries, binary, number, numbers, text, texts, truth
 from semel.stores.postgres.rows import event_of, record_of, seal_of, state_of
 from semel.stores.postgres.trouble import Failure
@@ -61,6 +62,7 @@ class Answers:
             AppendEvents: self._append,
             Sweep: self._sweep,
             SealEvents: self._seal,
+            **DocumentAnswers(self.now).answers,
         }
 
     def answer(self, link: Link, query: Any) -> Any:

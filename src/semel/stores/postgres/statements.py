@@ -67,6 +67,13 @@ READ_EVENTS_OF_RECORD = step("read_events_of_record")
 READ_SEALS = step("read_seals")
 APPEND_EVENTS = step("append_events")
 
+COMMIT_DOCUMENTS = step("commit_documents")
+FETCH_DOCUMENTS = step("fetch_documents")
+SCAN_OLDEST = step("scan_oldest")
+SCAN_NEWEST = step("scan_newest")
+COUNT_DOCUMENTS = step("count_documents")
+FIND_TENANTS = step("find_tenants")
+
 LAST_EVENT = step("last_event")
 HORIZON = step("horizon")
 HORIZON_REACHED = step("horizon_reached")
@@ -79,6 +86,7 @@ DROP_EVENTS = step("drop_events")
 
 MARK_WAITED = step("mark_waited")
 
+ECHO = step("echo")
 GREET = step("greet")
 JOIN = step("join")
 IDENTIFY = step("identify")

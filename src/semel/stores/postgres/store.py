@@ -1,4 +1,4 @@
-"""Records in a PostgreSQL database, shared by threads, event loops, processes and machines."""
+"""Records and documents in a PostgreSQL database, shared by threads, event loops, processes and machines."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from semel.clock import SYSTEM, Clock
 from semel.errors import OpenError, StoreCorrupt
 from semel.record import Command, Reply
 from semel.stores.base import AppendEvents, Finding, Query, Store, Waiters
+from semel.stores.documents import Commit
 from semel.stores.postgres import findings, schema, statements, trouble
 from semel.stores.postgres.dispatch import Dispatch
 from semel.stores.postgres.listener import Listener
@@ -108,7 +109,7 @@ class PostgresStore(Store):
     def _recognise(self, link: Link, known: Identity) -> None:
         """Raises StoreCorrupt if these are not the records we knew, or an older state of them."""
         # Before the look: what others commit meanwhile is newer than what we find.
-        seen = self._dispatch.newest_event
+        seen_event, seen_commit = self._dispatch.newest_event, self._dispatch.newest_commit
         try:
             found = schema.identify(link)
         except Failure as failure:
@@ -123,7 +124,7 @@ class PostgresStore(Store):
                 "The database came back as another store; nothing was done.",
                 corrective_action="Restore the one that was there, or open the ledger anew.",
             )
-        if found.newest_event < seen:
+        if found.newest_event < seen_event or found.newest_commit < seen_commit:
             raise StoreCorrupt(
                 "The database came back in an older state: acknowledged writes are lost; nothing was done.",
                 corrective_action="Find out what was lost before you open the ledger anew.",
@@ -174,6 +175,8 @@ class PostgresStore(Store):
     def ask(self, query: Query[T]) -> T:
         if self._dispatch.owed:
             self._dispatch.flush()
+        if isinstance(query, Commit):
+            return cast(T, self._dispatch.commit(query))
         try:
             return self._ask(query)
         except Failure as failure:
@@ -196,6 +199,8 @@ class PostgresStore(Store):
             return cast(T, self._answers.answer(link, query))
 
     async def aask(self, query: Query[T]) -> T:
+        if isinstance(query, Commit):
+            return cast(T, await self._dispatch.acommit(query))
         return await asyncio.to_thread(self.ask, query)
 
     # --- around ----------------------------------------------------------------------------------

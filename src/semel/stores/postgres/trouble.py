@@ -43,8 +43,11 @@ _CAUSES: dict[str, tuple[str, str]] = {
     "58": ("the server's disk failed", f"Look into the server's log: {_RESUMES}"),
 }
 
-# Damage: PostgreSQL's own finding, or tables that were there and are not.
-_DAMAGED = frozenset(("XX001", "XX002", "42P01", "42703", "3F000", "22021", "23514"))
+# Damage: PostgreSQL's own finding, tables or functions that were there and are not, or places of a document
+# that are none.
+_DAMAGED = frozenset(
+    ("XX001", "XX002", "42P01", "42703", "42883", "3F000", "22021", "22023", "22P02", "23514")
+)
 
 # Nothing was done, and the same may well succeed at once.
 _AGAIN = frozenset(("40P01", "40001"))

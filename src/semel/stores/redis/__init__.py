@@ -1,7 +1,8 @@
 """The store on a Redis server, or spread over a Redis Cluster.
 
 store       what callers see                     commands    commands as script calls, answers as replies
-queries     questions, written once              packing     records, events and seals as bytes
+queries     questions, written once              packing     records, events, seals, documents as bytes
+documents   documents, written once
 wire        a connection of a thread             pipe        a loop's connection, shared by its tasks
 nodes       which server has which lane          routing     where a request goes, and where it goes next
 watcher     what others settle                   errands     commands whose caller does not wait

@@ -76,16 +76,23 @@ class Lane(NamedTuple):
     ids: bytes
     events: bytes
     seals: bytes
+    heads: bytes
 
     def record(self, digest: bytes) -> bytes:
         return self.prefix + b"r:" + digest.hex().encode()
 
+    def document(self, digest: bytes) -> bytes:
+        return self.prefix + b"d:" + digest.hex().encode()
+
+    def shelves(self, digest: bytes) -> bytes:
+        """Of the tenant with this digest."""
+        return self.prefix + b"s:" + digest.hex().encode()
+
 
 def lane(number: int, prefix: str) -> Lane:
     base = f"{prefix}:{{{prefix}.{number:02x}}}:".encode()
-    return Lane(
-        number, base, *(base + name for name in (b"lane", b"due", b"list", b"ids", b"events", b"seals"))
-    )
+    names = (b"lane", b"due", b"list", b"ids", b"events", b"seals", b"heads")
+    return Lane(number, base, *(base + name for name in names))
 
 
 def _flag(yes: bool) -> bytes:
@@ -197,6 +204,7 @@ class Desk:
         self.store_id = store_id
         self._audit = _flag(store.audit)
         self._seen = [0] * lanes
+        self._commits_seen = [0] * lanes
         self._held: dict[bytes, Record] = {}
         self._numbers = itertools.count(1)
 
@@ -254,6 +262,25 @@ class Desk:
         """The lane has come this far: an answer from before it tells of lost data."""
         if seq > self._seen[number]:
             self._seen[number] = seq
+
+    def document_step(
+        self, home: Lane, name: bytes, keys: Arguments, own: Arguments, *, repeatable: bool = True
+    ) -> Request:
+        """A step on documents of a tenant that this lane has."""
+        number = b"%d" % next(self._numbers)
+        return Request(
+            home.number,
+            Script(name, b"%d" % (1 + len(keys))),
+            (home.lane, *keys,
+             self.store_id, b"%d" % self._commits_seen[home.number], self.now(), *own, number),
+            repeatable,
+            number=number,
+        )  # fmt: skip
+
+    def heard_commits(self, number: int, count: int) -> None:
+        """The lane has had so many commits: an answer that knows of fewer tells of lost data."""
+        if count > self._commits_seen[number]:
+            self._commits_seen[number] = count
 
     def reply(self, command: Any, request: Request, answer: list[Any]) -> Reply:
         applied, now_us, seq = answer[:3]

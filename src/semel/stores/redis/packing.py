@@ -1,8 +1,12 @@
-"""Records, events and seals as bytes. Bytes that make no sense are damage, never absence.
+"""Records, events, seals and documents as bytes. Bytes that make no sense are damage, never absence.
 
 A record is one string: a head of fixed length, then strings that each follow their length. Lua reads and
 writes the same form (steps/record.lua). What never changes while a record lives is packed here and opaque to
 Lua: `who` goes into every event as it is, `rest` does not. A checksum covers both and the fingerprint.
+
+A document is one string too: format, checksum, the lengths of its head and its body, how many places, then
+head and body. The head has tag, tenant, id and places, each behind its length. Lua reads it
+(steps/document.lua), and writes nothing but what was packed here.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from functools import lru_cache
 from semel.audit import Event, Seal
 from semel.errors import StoreCorrupt
 from semel.record import SETTLED, Address, Asked, Record, State
+from semel.stores.documents import Document, Draft, Place
 from semel.stores.redis.scripts import STATES
 
 _FORMAT = 1
@@ -27,6 +32,12 @@ _REST = struct.Struct(">IIII")
 _EVENT = struct.Struct(">QQQQI")
 _SEAL = struct.Struct(">QQQI32s")
 _TIME = struct.Struct(">Q")
+_DOCUMENT = struct.Struct(">BIIII")
+_SCORE_BYTES = 8
+_DAMAGED = "A document is damaged, and a damaged document is not an absent one."
+
+# Added to a score, so that the order of its bytes is the order of numbers, those below nothing included.
+_SCORE_BIAS = 1 << 63
 
 _FREE_OR_CLOSING = frozenset((State.WAITING, State.RELEASED, State.CLEARED, *SETTLED))
 
@@ -82,8 +93,11 @@ def event_tail(kind: str, state: str, digest: bytes, by: str, id_: str, who: byt
     return names + b"".join([_LENGTH.pack(len(part)) + part for part in parts])
 
 
-def _check(fingerprint: bytes, who: bytes, body: bytes) -> int:
-    return zlib.crc32(body, zlib.crc32(who, zlib.crc32(fingerprint)))
+def _check(*parts: bytes) -> int:
+    check = 0
+    for part in parts:
+        check = zlib.crc32(part, check)
+    return check
 
 
 def _strings(data: bytes, start: int, count: int) -> list[bytes]:
@@ -224,3 +238,65 @@ def seal_of(data: bytes) -> Seal:
         return Seal(number, first_seq, last_seq, events, link, at_us)
     except struct.error as error:
         raise StoreCorrupt("A seal is damaged.") from error
+
+
+# --- documents ------------------------------------------------------------------------------------
+
+
+def tenant_digest(tenant: str) -> bytes:
+    return hashlib.sha256(tenant_prefix(tenant)).digest()
+
+
+def document_digest(tenant: str, id_: str) -> bytes:
+    return hashlib.sha256(packed_strings((tenant, id_))).digest()
+
+
+def packed_score(score: int) -> bytes:
+    return _TIME.pack(score + _SCORE_BIAS)
+
+
+def packed_place(place: Place) -> bytes:
+    return packed_strings((place.shelf,)) + packed_score(place.score)
+
+
+def _place(data: bytes) -> Place:
+    (shelf,) = _strings(data[:-_SCORE_BYTES], 0, 1)
+    return Place(shelf.decode(), _TIME.unpack(data[-_SCORE_BYTES:])[0] - _SCORE_BIAS)
+
+
+def member_of(shelf: bytes, member: bytes) -> tuple[int, str]:
+    """Score and id of what stands on a shelf, which is given as it is packed."""
+    try:
+        end = len(shelf) + _SCORE_BYTES
+        return _place(member[:end]).score, member[end:].decode()
+    except (struct.error, ValueError) as error:
+        raise StoreCorrupt("A shelf is damaged.") from error
+
+
+def document_bytes(tenant: str, tag: str, draft: Draft) -> bytes:
+    places = [packed_place(place) for place in draft.places]
+    standing = b"".join([_LENGTH.pack(len(place)) + place for place in places])
+    head, body = packed_strings((tag, tenant, draft.id)) + standing, draft.body
+    numbers = _DOCUMENT.pack(_FORMAT, _check(head, body), len(head), len(body), len(places))
+    return b"".join((numbers, head, body))
+
+
+def document_of(tenant: str, id_: str, data: bytes) -> Document:
+    """The document in these bytes, which has to be this one; StoreCorrupt if it is not."""
+    try:
+        document, owner = _document(data)
+    except (struct.error, ValueError) as error:
+        raise StoreCorrupt(_DAMAGED) from error
+    if (owner, document.id) != (tenant, id_):
+        raise StoreCorrupt(_DAMAGED)
+    return document
+
+
+def _document(data: bytes) -> tuple[Document, str]:
+    form, check, head_bytes, body_bytes, places = _DOCUMENT.unpack_from(data)
+    start = _DOCUMENT.size + head_bytes
+    head, body = data[_DOCUMENT.size : start], data[start:]
+    if form != _FORMAT or len(body) != body_bytes or check != _check(head, body):
+        raise ValueError("not what was written")
+    tag, owner, id_, *standing = _strings(head, 0, 3 + places)
+    return Document(id_.decode(), body, tag.decode(), tuple(map(_place, standing))), owner.decode()

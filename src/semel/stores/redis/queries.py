@@ -6,8 +6,6 @@ import logging
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
-import hiredis
-
 from semel import audit
 from semel.audit import Event, Seal
 from semel.errors import StoreCorrupt
@@ -241,7 +239,7 @@ def append_events(desk: Desk, query: AppendEvents) -> Asking:
             for event in query.events
         ]
         for answer in answers:
-            _raise(answer)
+            trouble.check(answer)
 
 
 # --- the sweep ------------------------------------------------------------------------------------
@@ -269,7 +267,7 @@ def _told(digests: list[bytes], answers: list[Any]) -> tuple[list[bytes], int]:
             # It stays, for a person to look at, and does not keep the others from being swept.
             log.error("semel: the record with digest %s is damaged and was not swept", digest.hex())
             continue
-        _raise(answer)
+        trouble.check(answer)
         if answer[0] == 1:
             lapsed.append(digest)
         closed_count += answer[0] == 2
@@ -314,7 +312,7 @@ def _drop_run(desk: Desk, lane: Lane, count: int, seal: Seal, before_us: int) ->
             (lane.events, lane.ids, lane.lane, desk.store_id, b"%d" % count, b"%d" % seal.last_seq, *traces),
         )
     ]
-    _raise(answer)
+    trouble.check(answer)
     return True
 
 
@@ -333,7 +331,7 @@ def seal_events(desk: Desk, query: SealEvents) -> Asking:
         seal = audit.seal(previous, [event for event, _ in page], 0)
         words = (desk.store_id, desk.now(), b"%d" % (seal.number - 1), seal_body(seal))
         (at_us,) = yield [Request(lane.number, scripts.ADD_SEAL, (lane.seals, lane.lane, *words))]
-        _raise(at_us)
+        trouble.check(at_us)
         if at_us is not None:
             return seal._replace(at_us=at_us)
 
@@ -344,11 +342,6 @@ def read_seals(desk: Desk, query: ReadSeals) -> Asking:
     wanted = plain(lane, b"LRANGE", lane.seals, first, last)
     (found,) = _checked(desk, [lane], (yield [*_marks([lane]), wanted]))
     return [seal_of(data) for data in found]
-
-
-def _raise(answer: Any) -> None:
-    if type(answer) is hiredis.ReplyError:
-        raise trouble.refused(answer)
 
 
 ANSWERS: dict[type, Callable[[Desk, Any], Asking]] = {

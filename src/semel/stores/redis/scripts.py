@@ -23,7 +23,8 @@ _OF_A_RECORD = (
     "look", "claim", "retake", "renew", "settle", "park", "release", "resolve", "sweep", "append_event",
 )  # fmt: skip
 _OTHERS = {"add_seal": 2, "drop_events": 3, "story": 1}
-_READING = frozenset(("look", "story"))
+_OF_DOCUMENTS = ("commit", "fetch", "scan", "count", "tenants")
+_READING = frozenset(("look", "story", "fetch", "scan", "count", "tenants"))
 
 
 class Script(NamedTuple):
@@ -48,7 +49,11 @@ def _constants() -> str:
 
 
 def _function(name: str) -> str:
-    begins = "KEYS, ARGV = keys, argv" + ("; arrive()" if name in _OF_A_RECORD else "")
+    begins = "KEYS, ARGV = keys, argv"
+    if name in _OF_A_RECORD:
+        begins += "; arrive()"
+    elif name in _OF_DOCUMENTS:
+        begins += "; enter()"
     # A server that is out of memory still answers what only reads.
     flags = "'no-writes'" if name in _READING else ""
     return (
@@ -59,7 +64,8 @@ def _function(name: str) -> str:
 
 def _library() -> tuple[str, str]:
     """Its name, and its source."""
-    body = _constants() + text("record") + "".join(map(_function, (*_OF_A_RECORD, *_OTHERS)))
+    functions = "".join(map(_function, (*_OF_A_RECORD, *_OTHERS, *_OF_DOCUMENTS)))
+    body = _constants() + text("record") + text("document") + functions
     name = f"semel_{hashlib.sha256(body.encode()).hexdigest()[:16]}"
     return name, f"#!lua name={name}\n" + body.replace("'@_", f"'{name}_")
 
@@ -76,6 +82,9 @@ def _step(name: str) -> Script:
 
 LOOK, CLAIM, RETAKE, RENEW, SETTLE, PARK, RELEASE, RESOLVE, SWEEP, APPEND_EVENT = map(_step, _OF_A_RECORD)
 ADD_SEAL, DROP_EVENTS, STORY = map(_step, _OTHERS)
+
+# Their names only: how many keys they have is the caller's to say.
+COMMIT, FETCH, SCAN, COUNT, TENANTS = (f"{_NAME}_{name}".encode() for name in _OF_DOCUMENTS)
 
 # Asked once, while a store is opened, and therefore not in the library.
 BEGIN = text("begin").encode()

@@ -1,4 +1,4 @@
-"""Records on a Redis server or cluster, shared by threads, event loops, processes and machines."""
+"""Records and documents on a Redis server or cluster, for threads, event loops, processes and machines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from semel.clock import SYSTEM, Clock
 from semel.errors import SemelError, StoreCorrupt
 from semel.record import Address, Command, Look, Reply
 from semel.stores.base import Finding, Query, Store
-from semel.stores.redis import opening, queries, settings, trouble
+from semel.stores.redis import documents, opening, queries, settings, trouble
 from semel.stores.redis.calls import Calls
 from semel.stores.redis.commands import Desk, Request, address_of
 from semel.stores.redis.errands import Errands
@@ -27,6 +27,8 @@ from semel.stores.redis.watcher import Watcher
 from semel.stores.redis.wire import Wire, Wires
 
 T = TypeVar("T")
+
+_ANSWERS = {**queries.ANSWERS, **documents.ANSWERS}
 
 
 class RedisStore(Store):
@@ -56,6 +58,7 @@ class RedisStore(Store):
         self._calls = Calls(self._wires, self._nodes, facts.lanes)
         self._desk = Desk(self, options.prefix, facts.lanes, facts.id)
         self._lost: SemelError | None = None
+        self._closed = False
         self._lines: dict[asyncio.AbstractEventLoop, Line] = {}
         self._lines_lock = threading.Lock()
         self._errands = Errands(self._perform_owed)
@@ -92,7 +95,7 @@ class RedisStore(Store):
         return self._heard(command, request, await self._line().call(request, command))
 
     def submit(self, command: Command) -> None:
-        if asyncio._get_running_loop() is None:
+        if asyncio._get_running_loop() is None or self._closed:
             self._errands.add(command)
         else:
             # Behind what this loop asked before; if the loop ends too soon, a thread does it.
@@ -129,7 +132,7 @@ class RedisStore(Store):
             raise self._refusal()
         if self._errands.owed:
             self._after_errands(query)
-        asking = queries.ANSWERS[type(query)](self._desk, query)
+        asking = _ANSWERS[type(query)](self._desk, query)
         try:
             requests = next(asking)
             while True:
@@ -143,7 +146,7 @@ class RedisStore(Store):
         if self._errands.owed:
             await asyncio.to_thread(self._after_errands, query)
         line = self._line()
-        asking = queries.ANSWERS[type(query)](self._desk, query)
+        asking = _ANSWERS[type(query)](self._desk, query)
         try:
             requests = next(asking)
             while True:
@@ -179,6 +182,8 @@ class RedisStore(Store):
 
     def _new_line(self, loop: asyncio.AbstractEventLoop) -> Line:
         with self._lines_lock:
+            if self._closed:
+                raise trouble.closed()
             self._close_lines_of_ended_loops()
             line = self._lines[loop] = Line(loop, self.options, self._nodes, self.lanes)
         return line
@@ -222,6 +227,7 @@ class RedisStore(Store):
         self.flush()
         self._errands.close()
         with self._lines_lock:
+            self._closed = True
             lines, self._lines = self._lines, {}
         for loop, line in lines.items():
             if loop.is_running() and asyncio._get_running_loop() is not loop:

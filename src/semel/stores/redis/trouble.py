@@ -5,6 +5,8 @@ from __future__ import annotations
 import ssl
 from typing import Any
 
+import hiredis
+
 from semel.errors import OpenError, SemelError, StoreCorrupt, StoreUnavailable
 from semel.record import Claim, Park, Release, Renew, Resolve, Retake, Settle
 
@@ -57,6 +59,10 @@ _DAMAGE: dict[str, tuple[str, str]] = {
         "The record of this key is damaged, and a damaged record is not an absent one",
         StoreCorrupt.fix,
     ),
+    "SEMELDAMAGED": (
+        "A document is damaged, and a damaged document is not an absent one",
+        StoreCorrupt.fix,
+    ),
     "WRONGTYPE": (
         "Something else wrote to the keys of this store",
         "Give each application a prefix of its own (?prefix=…), and restore the store from a backup.",
@@ -98,6 +104,12 @@ def refused(error: object, asked: Any = None) -> SemelError:
         return StoreCorrupt(f"{cause}; {not_done(asked)}.", corrective_action=fix)
     cause, fix = _REFUSALS.get(word, (f"the Redis server refused ({_told(error)})", StoreUnavailable.fix))
     return _unavailable(cause, asked, fix, reason=word)
+
+
+def check(answer: Any) -> None:
+    """Raises what the answer means, if it is a refusal."""
+    if type(answer) is hiredis.ReplyError:
+        raise refused(answer)
 
 
 def _told(error: object) -> str:

@@ -26,6 +26,8 @@ from semel.record import (
     next_fence,
 )
 from semel.stores.base import AppendEvents, SealEvents, Store, Sweep, Swept
+from semel.stores.documents import Commit, Committed
+from semel.stores.sqlite import documents
 from semel.stores.sqlite import statements as sql
 from semel.stores.sqlite.rows import event_of, record_of, seal_of
 
@@ -129,6 +131,7 @@ class Performer:
             AppendEvents: self._append,
             Sweep: self._sweep,
             SealEvents: self._seal,
+            Commit: self._commit,
             type(None): lambda *_: None,
         }
 
@@ -206,6 +209,9 @@ class Performer:
     def _look(self, connection: sqlite3.Connection, command: Look, _: list[Address]) -> Reply:
         record = look(connection, command.at)
         return Reply(record, self._store.clock.now_us(), False)
+
+    def _commit(self, connection: sqlite3.Connection, query: Commit, _: list[Address]) -> Committed:
+        return documents.commit(connection, query, self._store.clock.now_us())
 
     # --- events ----------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import Any
 from semel.audit import Event, Seal
 from semel.record import Record, State
 from semel.stores.base import CountRecords, FindRecord, ListRecords, ReadEvents, ReadSeals
+from semel.stores.sqlite import documents
 from semel.stores.sqlite import statements as sql
 from semel.stores.sqlite.rows import event_of, record_of, seal_of, state_of
 
@@ -53,4 +54,5 @@ ANSWERS: dict[type, Callable[[sqlite3.Connection, Any, int], Any]] = {
     ReadEvents: read_events,
     ReadSeals: read_seals,
     CountRecords: count_records,
+    **documents.ANSWERS,
 }

@@ -26,17 +26,21 @@ local FORMAT = HEAD .. TAIL
 
 local KEYS, ARGV, lane, now, now8, newest
 
+local function read_clock()
+  now = tonumber(ARGV[3])
+  if not now then
+    local time = redis.call('TIME')
+    now = time[1] * 1000000 + time[2]
+  end
+end
+
 -- Before a step: the time, and the lane, which has to be there and as far on as the caller saw it.
 local function arrive()
   lane = redis.call('HMGET', KEYS[2], 'id', 'seq', PENDING)
   if lane[1] ~= ARGV[1] then error({err = 'SEMELEMPTY'}) end
   newest = tonumber(lane[2] or 0)
   if newest < tonumber(ARGV[2]) then error({err = 'SEMELLOST'}) end
-  now = tonumber(ARGV[3])
-  if not now then
-    local time = redis.call('TIME')
-    now = time[1] * 1000000 + time[2]
-  end
+  read_clock()
   now8 = struct.pack('>I4I4', math.floor(now / TWO32), now % TWO32)
 end
 

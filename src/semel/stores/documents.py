@@ -1,0 +1,144 @@
+"""Documents: how runs, jobs, keys and messages of the gateway are kept, and the one step that changes them.
+
+A document is bytes under a tenant and an id. It has a *tag* that changes with every write, and *places*: the
+shelves it stands on, each at a score. What it means is the business of `semel.flow`; a store knows four
+things to do with documents, and only one of them writes:
+
+    Commit   if all that was seen still holds and there is room, write everything; else write nothing
+    Fetch    documents by their ids
+    Scan     documents of one shelf, in the order of (score, id)
+    Count    how many documents stand on a shelf
+    Tenants  which tenants have something due on a shelf
+
+So admission is one atomic step on every store: "the key is absent, the workflow is the one I read, fewer than
+the limit hold a slot: then key, run, jobs and messages are written". A slot is a place of the run that holds
+it, so the count of slots can not drift from the runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from semel.stores.base import Query
+
+
+class Place(NamedTuple):
+    """Where a document stands: on a shelf, at a score (usually microseconds; below 2^53).
+
+    A document stands on a shelf at most once.
+    """
+
+    shelf: str
+    score: int
+
+
+class Document(NamedTuple):
+    """What a store keeps. Ids and names of shelves are at most 512 bytes; bodies are any bytes."""
+
+    id: str
+    body: bytes
+    tag: str
+    places: tuple[Place, ...] = ()
+
+
+class Draft(NamedTuple):
+    """A document as a commit writes it: it replaces the one with its id, places included."""
+
+    id: str
+    body: bytes
+    places: tuple[Place, ...] = ()
+
+
+class Room(NamedTuple):
+    """A condition: fewer than `limit` documents stand on the shelf before the commit."""
+
+    shelf: str
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit(Query["Committed"]):
+    """Writes `put` and removes `drop` if every expectation holds and there is room; else nothing.
+
+    `expect` has the tag that the caller has seen of each document, None for one that was absent. All
+    expectations are judged before any room, so that a repeat is recognised in a full house. `tag` is 16 fresh
+    bytes as hex: it becomes the tag of every document written, and if the first of `put` carries it already,
+    this commit was carried out before and its reply lost: the answer is the same, nothing is written again.
+    """
+
+    tenant: str
+    tag: str
+    expect: Mapping[str, str | None]
+    put: tuple[Draft, ...] = ()
+    drop: tuple[str, ...] = ()
+    room: tuple[Room, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """`done`, or why nothing was written: `found`, each document that was not as expected; or `full`."""
+
+    done: bool
+    now_us: int
+    found: Mapping[str, Document | None]
+    full: Room | None = None
+    count: int = 0  # how many stand on the full shelf
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch(Query["Fetched"]):
+    """The documents with these ids, as of one moment."""
+
+    tenant: str
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Those that exist, by id."""
+
+    now_us: int
+    documents: Mapping[str, Document]
+
+
+@dataclass(frozen=True, slots=True)
+class Scan(Query["Scanned"]):
+    """Documents of a shelf, oldest (lowest score, then id) first, or newest first.
+
+    `after` is the (score, id) of the last one seen: it and all before it, in the order of the scan, are left
+    out. `upto` leaves out scores above it.
+    """
+
+    tenant: str
+    shelf: str
+    limit: int
+    newest: bool = False
+    after: tuple[int, str] | None = None
+    upto: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    now_us: int
+    documents: Sequence[Document]
+
+
+@dataclass(frozen=True, slots=True)
+class Count(Query[int]):
+    tenant: str
+    shelf: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tenants(Query[Sequence[str]]):
+    """Tenants with a document on the shelf at a score of at most `upto`, by the store's clock if None."""
+
+    shelf: str
+    upto: int | None = None
+
+
+def score_on(document: Document, shelf: str) -> int:
+    """Where the document stands on the shelf; it has to stand there."""
+    return next(place.score for place in document.places if place.shelf == shelf)

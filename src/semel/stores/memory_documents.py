@@ -1,0 +1,110 @@
+"""Documents in memory: the specification. The store's lock is held around every call."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from semel.clock import Clock
+from semel.stores.documents import (
+    Commit,
+    Committed,
+    Count,
+    Document,
+    Draft,
+    Fetch,
+    Fetched,
+    Scan,
+    Scanned,
+    Tenants,
+)
+
+Shelf = list[tuple[int, str]]
+
+
+class MemoryDocuments:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._documents: dict[tuple[str, str], Document] = {}
+        self._shelves: dict[tuple[str, str], Shelf] = {}
+        self.answers: dict[type, Callable[[Any], Any]] = {
+            Commit: self.commit,
+            Fetch: self.fetch,
+            Scan: self.scan,
+            Count: self.count,
+            Tenants: self.tenants,
+        }
+
+    def commit(self, query: Commit) -> Committed:
+        now_us = self._clock.now_us()
+        if query.put and self._tag(query.tenant, query.put[0].id) == query.tag:
+            return Committed(True, now_us, {})
+        found = {
+            id_: self._documents.get((query.tenant, id_))
+            for id_, tag in query.expect.items()
+            if self._tag(query.tenant, id_) != tag
+        }
+        if found:
+            return Committed(False, now_us, found)
+        for room in query.room:
+            count = len(self._shelves.get((query.tenant, room.shelf), ()))
+            if count >= room.limit:
+                return Committed(False, now_us, {}, room, count)
+        for id_ in query.drop:
+            self._remove(query.tenant, id_)
+        for draft in query.put:
+            self._write(query.tenant, draft, query.tag)
+        return Committed(True, now_us, {})
+
+    def fetch(self, query: Fetch) -> Fetched:
+        present = (self._documents.get((query.tenant, id_)) for id_ in query.ids)
+        return Fetched(self._clock.now_us(), {document.id: document for document in present if document})
+
+    def scan(self, query: Scan) -> Scanned:
+        entries = self._shelves.get((query.tenant, query.shelf), [])
+        documents = [self._documents[query.tenant, id_] for _, id_ in _chosen(entries, query)]
+        return Scanned(self._clock.now_us(), documents)
+
+    def count(self, query: Count) -> int:
+        return len(self._shelves.get((query.tenant, query.shelf), ()))
+
+    def tenants(self, query: Tenants) -> Sequence[str]:
+        upto = self._clock.now_us() if query.upto is None else query.upto
+        return [
+            tenant
+            for (tenant, shelf), entries in self._shelves.items()
+            if shelf == query.shelf and entries[0][0] <= upto
+        ]
+
+    def _tag(self, tenant: str, id_: str) -> str | None:
+        document = self._documents.get((tenant, id_))
+        return None if document is None else document.tag
+
+    def _write(self, tenant: str, draft: Draft, tag: str) -> None:
+        self._remove(tenant, draft.id)
+        self._documents[tenant, draft.id] = Document(draft.id, draft.body, tag, draft.places)
+        for place in draft.places:
+            insort(self._shelves.setdefault((tenant, place.shelf), []), (place.score, draft.id))
+
+    def _remove(self, tenant: str, id_: str) -> None:
+        document = self._documents.pop((tenant, id_), None)
+        for place in document.places if document else ():
+            entries = self._shelves[tenant, place.shelf]
+            del entries[bisect_left(entries, (place.score, id_))]
+            if not entries:
+                del self._shelves[tenant, place.shelf]
+
+
+def _chosen(entries: Shelf, query: Scan) -> Shelf:
+    """The part of the shelf that the scan covers, in its order."""
+    begin, end = 0, len(entries)
+    if query.upto is not None:
+        end = bisect_left(entries, (query.upto + 1, ""))
+    if query.after is not None and query.newest:
+        end = min(end, bisect_left(entries, query.after))
+    elif query.after is not None:
+        begin = bisect_right(entries, query.after)
+    if query.newest:
+        return entries[max(begin, end - query.limit) : end][::-1]
+    return entries[begin : min(end, begin + query.limit)]

@@ -1,0 +1,192 @@
+"""Documents: commits as one statement, however many there are, and what is read as rows."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate, chain
+from typing import Any
+
+import orjson
+
+from semel.errors import StoreCorrupt
+from semel.stores.documents import (
+    Commit,
+    Committed,
+    Count,
+    Document,
+    Draft,
+    Fetch,
+    Fetched,
+    Place,
+    Scan,
+    Scanned,
+    Tenants,
+)
+from semel.stores.postgres import statements as sql
+from semel.stores.postgres.packing import binaries, escaped, number, numbers, text, texts, unescaped
+from semel.stores.postgres.trouble import Failure
+from semel.stores.postgres.wire import Link, Row
+
+# Beyond every score, which are below 2^53 either way.
+_LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
+
+# No shelf has as many; and the server may add to it without running over.
+_LIMIT_MAX = 1 << 53
+
+# Columns of an answer to a commit (schema/0003.sql): from the last one on, a document that was found.
+_POSITION, _TAG, _NOW, _DONE, _NEWEST_COMMIT, _FULL, _STANDING, _FOUND = range(8)
+
+
+def turn_of(commit: Commit) -> bytes:
+    """What commits of one tenant have in common, and nothing else has: they wait for each other anyway."""
+    return hashlib.sha256(b"documents\x00" + commit.tenant.encode()).digest()
+
+
+def size_of(commit: Commit) -> int:
+    """How many bytes of bodies it writes."""
+    return sum(len(draft.body) for draft in commit.put)
+
+
+class Commits:
+    """Commits of any tenants, and what became of them."""
+
+    newest_event = 0  # none of theirs is one
+
+    def __init__(self, commits: Sequence[Commit]) -> None:
+        self._commits = commits
+        self.replies: list[Committed | Exception | None] = [None] * len(commits)
+        self.newest_commit = 0
+
+    @property
+    def open(self) -> bool:
+        return None in self.replies
+
+    def run(self, link: Link, common: Sequence[bytes | None]) -> None:
+        """All of them have their reply, by one statement. It may be repeated: a tag tells what was done."""
+        rows = link.run(sql.COMMIT_DOCUMENTS, (common[0], *_packed(self._commits)))
+        answers: dict[tuple[int, str], list[Row]] = {}
+        for row in rows:
+            answers.setdefault((row[_POSITION], row[_TAG]), []).append(row)
+        asked = [(position, commit.tag) for position, commit in enumerate(self._commits, start=1)]
+        if set(asked) != set(answers):
+            link.close()
+            raise Failure("the answer is to another question", lost=True)
+        self.replies = [
+            _judged(commit, answers[one]) for one, commit in zip(asked, self._commits, strict=True)
+        ]
+        self.newest_commit = max(row[_NEWEST_COMMIT] or 0 for row in rows)
+
+
+def _packed(commits: Sequence[Commit]) -> list[bytes]:
+    expected = [commit.expect for commit in commits]
+    put = [_last_of_each_id(commit.put) for commit in commits]
+    drop = [commit.drop for commit in commits]
+    room = [commit.room for commit in commits]
+    drafts, rooms = list(chain(*put)), list(chain(*room))
+    return [
+        texts([commit.tenant for commit in commits]),
+        texts([commit.tag for commit in commits]),
+        _ends(expected),
+        texts([id_ for each in expected for id_ in each]),
+        texts([tag for each in expected for tag in each.values()]),
+        _ends(put),
+        texts([draft.id for draft in drafts]),
+        binaries([draft.body for draft in drafts]),
+        texts([_written(draft.places) for draft in drafts]),
+        _ends(drop),
+        texts(list(chain(*drop))),
+        _ends(room),
+        texts([each.shelf for each in rooms]),
+        numbers([min(each.limit, _LIMIT_MAX) for each in rooms]),
+    ]
+
+
+def _ends(parts: Iterable[Any]) -> bytes:
+    return numbers(list(accumulate(map(len, parts))))
+
+
+def _last_of_each_id(drafts: Sequence[Draft]) -> list[Draft]:
+    """A statement writes a row once: of drafts for one id the last counts, at the place of the first."""
+    return list({draft.id: draft for draft in drafts}.values())
+
+
+def _judged(commit: Commit, rows: Sequence[Row]) -> Committed | Exception:
+    try:
+        first = rows[0]
+        if first[_DONE]:
+            return Committed(True, first[_NOW], {})
+        if first[_FULL] is not None:
+            return Committed(False, first[_NOW], {}, commit.room[first[_FULL] - 1], first[_STANDING])
+        return Committed(False, first[_NOW], {row[_FOUND]: _found(row[_FOUND:]) for row in rows})
+    except StoreCorrupt as damage:
+        return damage
+
+
+# --- reading -------------------------------------------------------------------------------------------
+
+
+class DocumentAnswers:
+    """Answers queries for documents over a connection that it is given."""
+
+    def __init__(self, now: Callable[[], bytes | None]) -> None:
+        self._now = now
+        self.answers: dict[type, Callable[[Link, Any], Any]] = {
+            Fetch: self._fetch,
+            Scan: self._scan,
+            Count: self._count,
+            Tenants: self._tenants,
+        }
+
+    def _fetch(self, link: Link, query: Fetch) -> Fetched:
+        ids = texts(list(dict.fromkeys(query.ids)))
+        rows = link.run(sql.FETCH_DOCUMENTS, (self._now(), text(query.tenant), ids))
+        found = (_found(row[1:]) for row in rows)
+        return Fetched(rows[0][0], {document.id: document for document in found if document})
+
+    def _scan(self, link: Link, query: Scan) -> Scanned:
+        step, begin = (sql.SCAN_NEWEST, _HIGHEST) if query.newest else (sql.SCAN_OLDEST, _LOWEST)
+        score, id_ = query.after or (begin, "")
+        upto = _HIGHEST if query.upto is None else query.upto
+        where = (text(query.tenant), text(query.shelf), number(score), text(id_), number(upto))
+        rows = link.run(step, (self._now(), *where, number(query.limit)))
+        return Scanned(rows[0][0], [_standing(query.shelf, row) for row in rows if row[1] is not None])
+
+    def _count(self, link: Link, query: Count) -> int:
+        ((count,),) = link.run(sql.COUNT_DOCUMENTS, (text(query.tenant), text(query.shelf)))
+        return int(count)
+
+    def _tenants(self, link: Link, query: Tenants) -> Sequence[str]:
+        rows = link.run(sql.FIND_TENANTS, (self._now(), text(query.shelf), number(query.upto)))
+        return [tenant for (tenant,) in rows]
+
+
+def _standing(shelf: str, row: Row) -> Document:
+    """The document of a place, which says itself that it stands there; else one of them is damaged."""
+    document = _found(row[2:])
+    if document is None or Place(shelf, row[1]) not in document.places:
+        raise StoreCorrupt("A shelf and the document on it contradict each other; nothing was done.")
+    return document
+
+
+def _found(row: Row) -> Document | None:
+    """The document in a row of its columns; None if there is none."""
+    id_, tag, body, places = row
+    if tag is None:
+        return None
+    return Document(id_, body, tag, _read(places))
+
+
+def _written(places: Iterable[Place]) -> str:
+    return orjson.dumps([(escaped(place.shelf), place.score) for place in places]).decode()
+
+
+def _read(written: str) -> tuple[Place, ...]:
+    places = orjson.loads(written)
+    if type(places) is not list or not all(map(_is_place, places)):
+        raise StoreCorrupt("A document's places are damaged; nothing was done.")
+    return tuple(Place(unescaped(shelf), score) for shelf, score in places)
+
+
+def _is_place(value: Any) -> bool:
+    return type(value) is list and [type(part) for part in value] == [str, int]

@@ -1,0 +1,237 @@
+"""Documents, written once: each question yields rows of requests and receives their answers.
+
+All that a tenant has lies in one lane, and so on one server: a commit is one step. The lane's mark is the
+tenant's too, and a lane that knows of fewer commits than this process saw has lost some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from semel.stores.documents import (
+    Commit,
+    Committed,
+    Count,
+    Document,
+    Draft,
+    Fetch,
+    Fetched,
+    Place,
+    Room,
+    Scan,
+    Scanned,
+    Tenants,
+)
+from semel.stores.redis import scripts, trouble
+from semel.stores.redis.commands import Arguments, Desk, Lane, Request
+from semel.stores.redis.packing import (
+    document_bytes,
+    document_digest,
+    document_of,
+    member_of,
+    packed_place,
+    packed_score,
+    packed_strings,
+    tenant_digest,
+)
+from semel.stores.redis.queries import Asking
+
+# Documents read in one go while a shelf is scanned: of usual ones a megabyte or so.
+_PAGE = 500
+
+# What `commit` answers; 1 is done.
+_FOUND, _FULL = 0, 2
+
+# Behind a score: above every id, because no text has this byte. Eight more are above every score.
+_ABOVE = b"\xff"
+_ABOVE_ALL = _ABOVE * 9
+
+
+class Home(NamedTuple):
+    """Where a tenant's documents are."""
+
+    tenant: str
+    lane: Lane
+    shelves: bytes
+
+    def document(self, id_: str) -> bytes:
+        return self.lane.document(document_digest(self.tenant, id_))
+
+
+def _home(desk: Desk, tenant: str) -> Home:
+    digest = tenant_digest(tenant)
+    lane = desk.lane_of(digest)
+    return Home(tenant, lane, lane.shelves(digest))
+
+
+def _shelf(name: str) -> bytes:
+    return packed_strings((name,))
+
+
+def _all_of(shelf: bytes) -> tuple[bytes, bytes]:
+    return b"[" + shelf, b"(" + shelf + _ABOVE_ALL
+
+
+def _ask(desk: Desk, request: Request) -> Asking:
+    """What the step answers: what, the time, and what it found."""
+    (answer,) = yield [request]
+    return _heard(desk, request, answer)
+
+
+def _heard(desk: Desk, request: Request, answer: Any) -> tuple[int, int, Any]:
+    trouble.check(answer)
+    what, now_us, commits, _, *found = answer
+    desk.heard_commits(request.lane, commits)
+    return what, now_us, found[0] if found else None
+
+
+# --- the one that writes --------------------------------------------------------------------------
+
+
+def commit(desk: Desk, query: Commit) -> Asking:
+    home = _home(desk, query.tenant)
+    # The first one written comes first: by its tag a repeat is recognised.
+    ids = list(dict.fromkeys((*(draft.id for draft in query.put), *query.expect, *query.drop)))
+    request = desk.document_step(
+        home.lane,
+        scripts.COMMIT,
+        (home.shelves, home.lane.heads, *map(home.document, ids)),
+        _commit_arguments(query, ids),
+        # A removal leaves no tag by which its repeat could be told from somebody else's.
+        repeatable=bool(query.put),
+    )
+    what, now_us, found = yield from _ask(desk, request)
+    if what == _FOUND:
+        return Committed(False, now_us, _unexpected(query, ids, found))
+    if what == _FULL:
+        number, count = found
+        return Committed(False, now_us, {}, query.room[number - 1], count)
+    return Committed(True, now_us, {})
+
+
+def _commit_arguments(query: Commit, ids: Sequence[str]) -> Arguments:
+    drafts, dropped = {draft.id: draft for draft in query.put}, set(query.drop)
+    tag = query.tag.encode() if query.put else b""
+    words = [query.tenant.encode(), tag, b"%d" % len(query.room)]
+    for room in query.room:
+        words += _room(room)
+    for id_ in ids:
+        words.append(_expectation(query, id_))
+        words += _change(query, drafts.get(id_), id_ in dropped)
+    return tuple(words)
+
+
+def _room(room: Room) -> Arguments:
+    return *_all_of(_shelf(room.shelf)), b"%d" % room.limit
+
+
+def _expectation(query: Commit, id_: str) -> bytes:
+    if id_ not in query.expect:
+        return b""
+    tag = query.expect[id_]
+    return b"-" if tag is None else b"=" + tag.encode()
+
+
+def _change(query: Commit, draft: Draft | None, dropped: bool) -> Arguments:
+    if draft is not None:
+        return b"+", document_bytes(query.tenant, query.tag, draft)
+    return b"-" if dropped else b"", b""
+
+
+def _unexpected(query: Commit, ids: Sequence[str], found: list[Any]) -> dict[str, Document | None]:
+    told = {ids[number - 1]: data for number, data in found}
+    return {
+        id_: None if told[id_] is None else document_of(query.tenant, id_, told[id_])
+        for id_ in query.expect
+        if id_ in told
+    }
+
+
+# --- those that read ------------------------------------------------------------------------------
+
+
+def fetch(desk: Desk, query: Fetch) -> Asking:
+    now_us, documents = yield from _fetched(desk, _home(desk, query.tenant), query.ids)
+    return Fetched(now_us, {document.id: document for document in documents if document})
+
+
+def _fetched(desk: Desk, home: Home, ids: Sequence[str]) -> Asking:
+    """The time, and of each id the document or None."""
+    request = desk.document_step(home.lane, scripts.FETCH, tuple(map(home.document, ids)), ())
+    _, now_us, found = yield from _ask(desk, request)
+    return now_us, [
+        None if data is None else document_of(home.tenant, id_, data)
+        for id_, data in zip(ids, found, strict=True)
+    ]
+
+
+def scan(desk: Desk, query: Scan) -> Asking:
+    """The shelf first, then its documents: one that left meanwhile is left out, and the next one read."""
+    home, shelf = _home(desk, query.tenant), _shelf(query.shelf)
+    found: dict[str, Document] = {}
+    after = query.after
+    while True:
+        size = min(_PAGE, query.limit - len(found))
+        now_us, page = yield from _page(desk, home, shelf, query, after, size)
+        if page:
+            now_us, documents = yield from _fetched(desk, home, [id_ for _, id_ in page])
+            for (score, id_), document in zip(page, documents, strict=True):
+                if document is not None and Place(query.shelf, score) in document.places:
+                    found.setdefault(id_, document)
+            after = page[-1]
+        if len(page) < size or len(found) >= query.limit:
+            return Scanned(now_us, list(found.values()))
+
+
+def _page(
+    desk: Desk, home: Home, shelf: bytes, query: Scan, after: tuple[int, str] | None, size: int
+) -> Asking:
+    """The time, and (score, id) of what stands on the shelf next."""
+    newest = b"1" if query.newest else b"0"
+    own = (*_part(shelf, query, after), b"%d" % size, newest)
+    _, now_us, members = yield from _ask(
+        desk, desk.document_step(home.lane, scripts.SCAN, (home.shelves,), own)
+    )
+    return now_us, [member_of(shelf, member) for member in members]
+
+
+def _part(shelf: bytes, query: Scan, after: tuple[int, str] | None) -> tuple[bytes, bytes]:
+    """The part of a shelf that is still to be scanned: from, to."""
+    start, stop = _all_of(shelf)
+    if query.upto is not None:
+        stop = b"(" + shelf + packed_score(query.upto) + _ABOVE
+    if after is not None:
+        score, id_ = after
+        seen = b"(" + packed_place(Place(query.shelf, score)) + id_.encode()
+        if query.newest:
+            stop = min(stop, seen)
+        else:
+            start = seen
+    return start, stop
+
+
+def count(desk: Desk, query: Count) -> Asking:
+    home = _home(desk, query.tenant)
+    request = desk.document_step(home.lane, scripts.COUNT, (home.shelves,), _all_of(_shelf(query.shelf)))
+    _, _, found = yield from _ask(desk, request)
+    return found
+
+
+def tenants(desk: Desk, query: Tenants) -> Asking:
+    """Each lane knows where its tenants' shelves begin: the cost follows what is due, not who ever came."""
+    upto = b"" if query.upto is None else packed_score(query.upto)
+    own = (_shelf(query.shelf), upto)
+    requests = [desk.document_step(lane, scripts.TENANTS, (lane.heads,), own) for lane in desk.lanes]
+    answers = yield requests
+    heard = [_heard(desk, request, answer) for request, answer in zip(requests, answers, strict=True)]
+    return [tenant.decode() for _, _, found in heard for tenant in found]
+
+
+ANSWERS: dict[type, Callable[[Desk, Any], Asking]] = {
+    Commit: commit,
+    Fetch: fetch,
+    Scan: scan,
+    Count: count,
+    Tenants: tenants,
+}

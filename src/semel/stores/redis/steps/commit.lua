@@ -1,0 +1,82 @@
+-- Writes and removes documents if all are as expected and there is room; else nothing.
+--
+-- KEYS  1 lane   2 shelves   3 heads   4... documents, the first written one first
+-- ARGV  1-3 as in document.lua   4 the tenant   5 the tag of what is written, or nothing: nothing is
+--       6 how many rooms   7... of each: from, to, and how many must not stand there already
+--       then of each document: '' or '-' if it was absent or '=' and the tag that the caller saw;
+--       '' or '-' to remove it or '+' to write it; what is written
+-- answer           1 done, now or before; 0 {{number of the document, the document or nothing}, ...} those that are
+--                  not as expected; 2 {number of the room, how many stand there}
+
+local documents, rooms = #KEYS - 3, tonumber(ARGV[6])
+local function of_document(n, what) return ARGV[6 + 3 * rooms + 3 * (n - 1) + what] end
+
+local before = {}
+for n = 1, documents do before[n] = stored(KEYS[3 + n]) end
+
+-- It was carried out, and its reply lost.
+if ARGV[5] ~= '' and before[1] and before[1].tag == ARGV[5] then return told(1) end
+
+local found = {}
+for n = 1, documents do
+  local seen, is = of_document(n, 1), before[n] and '=' .. before[n].tag or '-'
+  if seen ~= '' and seen ~= is then found[#found + 1] = {n, redis.call('GET', KEYS[3 + n])} end
+end
+if #found > 0 then return told(0, found) end
+
+for n = 1, rooms do
+  local count = redis.call('ZLEXCOUNT', KEYS[2], ARGV[4 + 3 * n], ARGV[5 + 3 * n])
+  if count >= tonumber(ARGV[6 + 3 * n]) then return told(2, {n, count}) end
+end
+
+-- Where documents stood and where they will: most stay on most of their shelves.
+local stood, stands, shelves, touched = {}, {}, {}, {}
+local function note_places(members, document)
+  for _, place in ipairs(document.places) do
+    local member = place .. document.id
+    members[member], shelves[member] = true, string.sub(place, 1, -9)
+  end
+end
+for n = 1, documents do
+  local what, bytes = of_document(n, 2), of_document(n, 3)
+  if what ~= '' and before[n] then note_places(stood, before[n]) end
+  if what == '+' then note_places(stands, head(bytes, #bytes)) end
+end
+
+local function first_on(shelf)
+  return redis.call('ZRANGEBYLEX', KEYS[2], '[' .. shelf, '(' .. shelf .. ABOVE, 'LIMIT', 0, 1)[1] or false
+end
+for member, shelf in pairs(shelves) do
+  if stood[member] ~= stands[member] and touched[shelf] == nil then touched[shelf] = first_on(shelf) end
+end
+
+-- It raises if something else lies there: after the first write that would be too late.
+redis.call('ZCARD', KEYS[3])
+
+commits = redis.call('HINCRBY', KEYS[1], 'commits', 1)
+for n = 1, documents do
+  local what = of_document(n, 2)
+  if what == '+' then
+    redis.call('SET', KEYS[3 + n], of_document(n, 3))
+  elseif what == '-' then
+    redis.call('DEL', KEYS[3 + n])
+  end
+end
+for member in pairs(shelves) do
+  if not stands[member] then
+    redis.call('ZREM', KEYS[2], member)
+  elseif not stood[member] then
+    redis.call('ZADD', KEYS[2], 0, member)
+  end
+end
+
+-- The sweepers find a tenant by the first of each shelf.
+local function head_of(shelf, member) return string.sub(member, 1, #shelf + 8) .. ARGV[4] end
+for shelf, first in pairs(touched) do
+  local now_first = first_on(shelf)
+  if first ~= now_first then
+    if first then redis.call('ZREM', KEYS[3], head_of(shelf, first)) end
+    if now_first then redis.call('ZADD', KEYS[3], 0, head_of(shelf, now_first)) end
+  end
+end
+return told(1)

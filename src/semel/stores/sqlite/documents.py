@@ -1,0 +1,195 @@
+"""Documents as statements. A commit runs inside the writer's transaction, the rest on a reader.
+
+Every check of a commit comes before its first write, so a refused one leaves nothing to take back, and the
+others that share its transaction are not disturbed.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import orjson
+
+from semel.errors import StoreCorrupt
+from semel.stores.documents import (
+    Commit,
+    Committed,
+    Count,
+    Document,
+    Draft,
+    Fetch,
+    Fetched,
+    Place,
+    Room,
+    Scan,
+    Scanned,
+    Tenants,
+)
+from semel.stores.sqlite import statements as sql
+
+# Beyond every place, in either direction of a scan: a score is below 2^53.
+_LOWEST, _HIGHEST = (-(1 << 63), ""), ((1 << 63) - 1, "")
+
+# How far beyond its limit a full shelf is counted exactly: a limit is rarely lowered by more, and a commit
+# that is refused must not count a shelf of millions.
+_COUNTED_BEYOND = 1_000
+
+_TO_THE_END = -1
+
+
+class Standing(NamedTuple):
+    """What a commit knows of a document before it writes."""
+
+    tag: str
+    places: str  # as the row has them
+
+
+# --- the step that writes --------------------------------------------------------------------------------
+
+
+def commit(connection: sqlite3.Connection, query: Commit, now_us: int) -> Committed:
+    """The commit is carried out in the open transaction, or nothing is written."""
+    before = _before(connection, query)
+    if query.put and _tag(before, query.put[0].id) == query.tag:
+        return Committed(True, now_us, {})
+    unmet = [id_ for id_, tag in query.expect.items() if _tag(before, id_) != tag]
+    if unmet:
+        present = _documents(connection, query.tenant, unmet)
+        return Committed(False, now_us, {id_: present.get(id_) for id_ in unmet})
+    for room in query.room:
+        count = _count_for(connection, query.tenant, room)
+        if count >= room.limit:
+            return Committed(False, now_us, {}, room, count)
+    _write(connection, query, before)
+    return Committed(True, now_us, {})
+
+
+def _before(connection: sqlite3.Connection, query: Commit) -> dict[str, Standing]:
+    """Those that exist of all that the commit names, by id."""
+    ids = {*query.expect, *(draft.id for draft in query.put), *query.drop}
+    rows = connection.execute(sql.LOOK_AT_DOCUMENTS, (_json([*ids]), query.tenant)).fetchall()
+    return {id_: Standing(tag, places) for id_, tag, places in rows}
+
+
+def _tag(before: Mapping[str, Standing], id_: str) -> str | None:
+    standing = before.get(id_)
+    return None if standing is None else standing.tag
+
+
+def _count_for(connection: sqlite3.Connection, tenant: str, room: Room) -> int:
+    return _count(connection, tenant, room.shelf, room.limit + _COUNTED_BEYOND)
+
+
+def _write(connection: sqlite3.Connection, query: Commit, before: Mapping[str, Standing]) -> None:
+    # Of two drafts of one document the last counts, and what is put is not dropped.
+    drafts = {draft.id: draft for draft in query.put}
+    dropped = [id_ for id_ in dict.fromkeys(query.drop) if id_ in before and id_ not in drafts]
+    _move(connection, query.tenant, before, drafts, dropped)
+    connection.executemany(sql.DROP_DOCUMENT, [(query.tenant, id_) for id_ in dropped])
+    connection.executemany(
+        sql.PUT_DOCUMENT,
+        [
+            (query.tenant, draft.id, query.tag, _json([*map(list, draft.places)]), draft.body)
+            for draft in drafts.values()
+        ],
+    )
+
+
+def _move(
+    connection: sqlite3.Connection,
+    tenant: str,
+    before: Mapping[str, Standing],
+    drafts: Mapping[str, Draft],
+    dropped: Iterable[str],
+) -> None:
+    """The rows of `places` are those of the drafts; a place that stays is not touched."""
+    added: list[tuple[str, str, int, str]] = []
+    removed: list[tuple[str, str, int, str]] = []
+    for id_ in (*drafts, *dropped):
+        old = {*_places(before[id_].places)} if id_ in before else set()
+        new = {*drafts[id_].places} if id_ in drafts else set()
+        removed += [(place.shelf, tenant, place.score, id_) for place in old - new]
+        added += [(place.shelf, tenant, place.score, id_) for place in new - old]
+    connection.executemany(sql.REMOVE_PLACE, removed)
+    connection.executemany(sql.ADD_PLACE, added)
+
+
+# --- questions -------------------------------------------------------------------------------------------
+
+
+def fetch(connection: sqlite3.Connection, query: Fetch, now_us: int) -> Fetched:
+    return Fetched(now_us, _documents(connection, query.tenant, query.ids))
+
+
+def scan(connection: sqlite3.Connection, query: Scan, now_us: int) -> Scanned:
+    step, bounds = _newest(query) if query.newest else _oldest(query)
+    rows = connection.execute(step, (query.shelf, query.tenant, *bounds, query.limit)).fetchall()
+    return Scanned(now_us, [document_of(row) for row in rows])
+
+
+def _oldest(query: Scan) -> tuple[str, tuple[Any, ...]]:
+    after = _LOWEST if query.after is None else query.after
+    return sql.SCAN_OLDEST, (*after, _HIGHEST[0] if query.upto is None else query.upto)
+
+
+def _newest(query: Scan) -> tuple[str, tuple[Any, ...]]:
+    # Before the first that would stand at a higher score than `upto`; no id is less than the empty one.
+    first = _HIGHEST if query.upto is None else (query.upto + 1, "")
+    return sql.SCAN_NEWEST, first if query.after is None else min(first, query.after)
+
+
+def count(connection: sqlite3.Connection, query: Count, _: int) -> int:
+    return _count(connection, query.tenant, query.shelf, _TO_THE_END)
+
+
+def tenants(connection: sqlite3.Connection, query: Tenants, now_us: int) -> Sequence[str]:
+    upto = now_us if query.upto is None else query.upto
+    rows = connection.execute(sql.TENANTS, (query.shelf, query.shelf, query.shelf, upto)).fetchall()
+    return [tenant for (tenant,) in rows]
+
+
+ANSWERS: dict[type, Callable[[sqlite3.Connection, Any, int], Any]] = {
+    Fetch: fetch,
+    Scan: scan,
+    Count: count,
+    Tenants: tenants,
+}
+
+
+def _count(connection: sqlite3.Connection, tenant: str, shelf: str, stop_at: int) -> int:
+    number: int = connection.execute(sql.COUNT_SHELF, (shelf, tenant, stop_at)).fetchone()[0]
+    return number
+
+
+def _documents(connection: sqlite3.Connection, tenant: str, ids: Iterable[str]) -> dict[str, Document]:
+    rows = connection.execute(sql.FETCH_DOCUMENTS, (_json([*ids]), tenant)).fetchall()
+    return {row[0]: document_of(row) for row in rows}
+
+
+# --- rows ------------------------------------------------------------------------------------------------
+
+
+def document_of(row: Sequence[Any]) -> Document:
+    """The document in a row of its columns; StoreCorrupt if it is none."""
+    id_, body, tag, places = row
+    if type(body) is not bytes or type(tag) is not str or type(places) is not str:
+        raise StoreCorrupt(f"The document {id_!r} is damaged.")
+    return Document(id_, body, tag, _places(places))
+
+
+def _places(text: str) -> tuple[Place, ...]:
+    if text == "[]":
+        return ()
+    try:
+        places = tuple([Place(shelf, score) for shelf, score in orjson.loads(text)])
+    except (TypeError, ValueError) as error:
+        raise StoreCorrupt("The places of a document are damaged.") from error
+    if any(type(shelf) is not str or type(score) is not int for shelf, score in places):
+        raise StoreCorrupt("The places of a document are damaged.")
+    return places
+
+
+def _json(value: list[Any]) -> str:
+    return orjson.dumps(value).decode()

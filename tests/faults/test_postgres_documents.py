@@ -1,0 +1,646 @@
+"""Documents in PostgreSQL when replies get lost, the server dies, others meddle, or a disk is full."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import multiprocessing
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from multiprocessing.queues import Queue
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from semel.clock import SYSTEM
+from semel.errors import StoreCorrupt, StoreUnavailable
+from semel.stores.documents import (
+    Commit,
+    Committed,
+    Count,
+    Document,
+    Draft,
+    Fetch,
+    Place,
+    Room,
+    Scan,
+    Tenants,
+)
+from semel.stores.urls import open_store
+from tests.commands import A, claim, look
+from tests.faults.checks import PATIENCE_S, until
+from tests.faults.disk import fill, free, small_disk
+from tests.postgres_server import DATABASE, USER, PostgresServer
+from tests.proxy import Proxy
+
+psycopg = pytest.importorskip("psycopg")
+
+# A new cluster takes 40 MB, half of it for its log.
+_DISK_BYTES = 96 << 20
+
+MEBIBYTE = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    server = PostgresServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def schema(request: pytest.FixtureRequest) -> str:
+    return f"s{abs(hash(request.node.name)):x}"
+
+
+@pytest.fixture
+def stores() -> Iterator[list[Any]]:
+    opened: list[Any] = []
+    yield opened
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def store(server: PostgresServer, schema: str, stores: list[Any]) -> Any:
+    stores.append(open_store(server.url(schema, timeout="1s")))
+    return stores[-1]
+
+
+@pytest.fixture
+def proxy(server: PostgresServer) -> Iterator[Proxy]:
+    proxy = Proxy(server.port)
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def far(server: PostgresServer, proxy: Proxy, schema: str, stores: list[Any]) -> Any:
+    """The store behind the proxy; its connection knows the statement, so that each reply is one piece."""
+    url = server.url(schema, timeout="1s").replace(f":{server.port}/", f":{proxy.port}/")
+    stores.append(open_store(url))
+    stores[-1].ask(commit())
+    return stores[-1]
+
+
+@contextmanager
+def other(server: PostgresServer, schema: str) -> Iterator[Any]:
+    """Somebody else's connection to the same tables, in a transaction, who is patient with deadlocks."""
+    options = f"-c search_path={schema} -c deadlock_timeout=30s"
+    connection = psycopg.connect(
+        host="127.0.0.1", port=server.port, user=USER, dbname=DATABASE, options=options
+    )
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def meddle(server: PostgresServer, schema: str, *orders: str) -> None:
+    with other(server, schema) as connection:
+        for order in orders:
+            connection.execute(order)
+        connection.commit()
+
+
+def blocked(server: PostgresServer, schema: str) -> bool:
+    with other(server, schema) as eye:
+        (count,) = eye.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone()
+        return bool(count)
+
+
+def deadlocks(server: PostgresServer) -> int:
+    """How often somebody gave way so far."""
+    return (server.directory / "log").read_text(errors="replace").count("deadlock detected")
+
+
+def on(shelf: str, score: int = 0) -> tuple[Place, ...]:
+    return (Place(shelf, score),)
+
+
+def commit(
+    *put: Draft,
+    tenant: str = "acme",
+    expect: Mapping[str, str | None] | None = None,
+    drop: tuple[str, ...] = (),
+    room: tuple[Room, ...] = (),
+) -> Commit:
+    return Commit(tenant, SYSTEM.token().hex(), expect or {}, put, drop, room)
+
+
+def document(asked: Commit) -> Document:
+    """The first that it writes, as it is found afterwards."""
+    draft = asked.put[0]
+    return Document(draft.id, draft.body, asked.tag, draft.places)
+
+
+def found(store: Any, id_: str, tenant: str = "acme") -> Document | None:
+    documents: Mapping[str, Document] = store.ask(Fetch(tenant, (id_,))).documents
+    return documents.get(id_)
+
+
+def all_at_once(store: Any, commits: list[Commit]) -> list[Committed]:
+    async def gather() -> list[Committed]:
+        return await asyncio.gather(*(store.aask(each) for each in commits))
+
+    return asyncio.run(gather())
+
+
+# --- lost replies ----------------------------------------------------------------------------------------
+
+
+def entry() -> Commit:
+    """One that can be carried out once: afterwards the key is there, and the house is full."""
+    return commit(Draft("key", b"1", on("slots")), expect={"key": None}, room=(Room("slots", 1),))
+
+
+def test_a_commit_whose_reply_was_lost_is_refused_and_found_done_when_asked_again(proxy, store, far):
+    asked = entry()
+    proxy.drops_replies = True
+    with pytest.raises(StoreUnavailable, match="in time"):
+        far.ask(asked)
+    proxy.restore()
+    until(lambda: found(store, "key"), "the server has carried it out")
+    assert far.ask(asked).done
+    assert far.ask(entry()).found == {"key": document(asked)}
+    assert store.ask(Count("acme", "slots")) == 1
+
+
+@pytest.mark.parametrize("count", [0, 1, 20, 100])
+def test_a_reply_cut_in_the_middle_is_asked_for_again_and_found_done(count, proxy, store, far):
+    asked = entry()
+    proxy.cuts_after = count
+    assert far.ask(asked).done
+    assert found(store, "key") == document(asked)
+
+
+def test_what_was_asked_together_is_asked_again_together(proxy, store, far):
+    entering = [commit(Draft(f"run-{n}", b"", on("slots")), room=(Room("slots", 3),)) for n in range(5)]
+    proxy.cuts_after = 0
+    assert [answer.done for answer in all_at_once(far, entering)] == [True] * 3 + [False] * 2
+    assert store.ask(Count("acme", "slots")) == 3
+
+
+def test_a_reply_that_comes_again_late_is_no_acknowledgement_of_the_next_commit(proxy, server, schema, far):
+    before = proxy.repeated
+    proxy.repeats_replies = True
+    assert far.ask(commit(Draft("one", b"1"))).done
+    until(lambda: proxy.repeated > before, "it came again")
+    proxy.restore()
+    with other(server, schema) as connection:
+        connection.execute("LOCK TABLE documents")
+        with pytest.raises(StoreUnavailable):
+            far.ask(commit(Draft("two", b"2")))
+    assert found(far, "two") is None
+
+
+STRANGER = """
+    CREATE FUNCTION commit_documents_3(
+        bigint, text[], text[], bigint[], text[], text[], bigint[], text[], bytea[], text[], bigint[], text[],
+        bigint[], text[], bigint[]
+    ) RETURNS TABLE (
+        answer_to bigint, whose_tag text, now_us bigint, done boolean, newest_commit bigint, full_room bigint,
+        standing bigint, found_id text, found_tag text, found_body bytea, found_places text
+    ) LANGUAGE sql AS $$
+        SELECT 1::bigint, 'another', 1::bigint, true, 1::bigint, NULL::bigint, NULL::bigint, NULL::text,
+            NULL::text, NULL::bytea, NULL::text
+    $$
+"""
+
+
+def test_an_acknowledgement_of_another_commit_is_none_of_this_one(server, schema, store):
+    meddle(server, schema, "ALTER FUNCTION commit_documents_3 RENAME TO genuine", STRANGER)
+    with pytest.raises(StoreUnavailable, match="another question"):
+        store.ask(commit(Draft("run", b"1")))
+    meddle(
+        server,
+        schema,
+        "DROP FUNCTION commit_documents_3",
+        "ALTER FUNCTION genuine RENAME TO commit_documents_3",
+    )
+    assert store.ask(commit(Draft("run", b"1"), expect={"run": None})).done
+
+
+# --- the server dies -------------------------------------------------------------------------------------
+
+SEATS = 3
+
+
+class Crowd:
+    """Threads and tasks that take one of few seats and leave it, and remember what was acknowledged."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self._stop = threading.Event()
+        self.left: list[Commit] = []
+        self.refused = self.full = self.most = 0
+        self._threads = [threading.Thread(target=self._run, args=(number,)) for number in range(4)]
+        self._threads.append(threading.Thread(target=lambda: asyncio.run(self._tasks())))
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self, worker: int) -> None:
+        for number in itertools.takewhile(lambda _: not self._stop.is_set(), itertools.count()):
+            scene = self._sit_and_leave(f"{worker}-{number}")
+            query = next(scene)
+            while query is not None:
+                try:
+                    query = scene.send(self._store.ask(query))
+                except StoreUnavailable as refusal:
+                    query = scene.throw(refusal)
+                    SYSTEM.sleep(0.01)
+
+    async def _tasks(self) -> None:
+        await asyncio.gather(*(self._task(worker) for worker in range(8)))
+
+    async def _task(self, worker: int) -> None:
+        for number in itertools.takewhile(lambda _: not self._stop.is_set(), itertools.count()):
+            scene = self._sit_and_leave(f"task-{worker}-{number}")
+            query = next(scene)
+            while query is not None:
+                try:
+                    query = scene.send(await self._store.aask(query))
+                except StoreUnavailable as refusal:
+                    query = scene.throw(refusal)
+                    await asyncio.sleep(0.01)
+
+    def _sit_and_leave(self, id_: str) -> Generator[Any, Any, None]:
+        """Each commit is asked until it is answered, as its owner may."""
+        sit = commit(Draft(id_, b"sits", on("seats")), expect={id_: None}, room=(Room("seats", SEATS),))
+        answer = yield from self._insist(sit)
+        self.most = max(self.most, (yield from self._insist(Count("acme", "seats"))))
+        if not answer.done:
+            assert answer.full == sit.room[0]
+            self.full += 1
+        else:
+            leave = commit(Draft(id_, b"left", on("doors")), expect={id_: sit.tag})
+            assert (yield from self._insist(leave)).done
+            self.left.append(leave)
+        yield None
+
+    def _insist(self, query: Any) -> Generator[Any, Any, Any]:
+        while True:
+            try:
+                return (yield query)
+            except StoreUnavailable:
+                self.refused += 1
+
+    def until(self, count: int) -> None:
+        until(lambda: len(self.left) >= count, f"{count} have left")
+
+    def end(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    "end", [PostgresServer.kill, PostgresServer.stop], ids=["kill -9", "immediate shutdown"]
+)
+def test_nothing_acknowledged_is_lost_and_no_seat_is_taken_twice_when_the_server_dies_under_load(
+    end: Callable[[PostgresServer], None], server: PostgresServer, store: Any
+) -> None:
+    crowd = Crowd(store)
+    try:
+        crowd.until(100)
+        end(server)
+        until(lambda: crowd.refused > 5, "they are refused")
+        server.start()
+        crowd.until(len(crowd.left) + 100)
+    finally:
+        crowd.end()
+    assert crowd.full > 0, "there were never too many of them"
+    assert 1 <= crowd.most <= SEATS
+    assert store.ask(Count("acme", "seats")) == 0
+    assert [found(store, leave.put[0].id) for leave in crowd.left] == [
+        document(leave) for leave in crowd.left
+    ]
+    assert store.ask(Count("acme", "doors")) == len(crowd.left)
+
+
+def test_an_older_state_is_noticed_also_where_only_documents_were_written(server, store, tmp_path):
+    store.ask(commit(Draft("run", b"0")))
+    server.stop()
+    shutil.copytree(server.data, tmp_path / "backup", symlinks=True)
+    server.start()
+    for number in range(100):
+        assert store.ask(commit(Draft("run", b"%d" % number))).done
+    server.stop()
+    server.restore(tmp_path / "backup")
+    server.start()
+    for query in (Fetch("acme", ("run",)), commit(Draft("run", b"again"))):
+        with pytest.raises(StoreCorrupt, match="older state"):
+            store.ask(query)
+
+
+def test_a_read_only_server_refuses_commits_answers_reads_and_resumes(server, store):
+    asked = commit(Draft("run", b"1", on("runs")))
+    assert store.ask(asked).done
+    server.stop()
+    server.start(default_transaction_read_only="on")
+    try:
+        with pytest.raises(StoreUnavailable, match="read-only"):
+            store.ask(commit(Draft("run", b"2")))
+        assert found(store, "run") == document(asked)
+        assert store.ask(Scan("acme", "runs", 1)).documents == [document(asked)]
+        assert store.ask(commit(expect={"run": None})).found == {"run": document(asked)}
+    finally:
+        server.stop()
+        server.start()
+    assert store.ask(commit(Draft("run", b"2"), expect={"run": asked.tag})).done
+
+
+@pytest.fixture
+def tight() -> Iterator[tuple[PostgresServer, Path]]:
+    """A server whose data directory is on a small disk of its own."""
+    folder = Path(tempfile.mkdtemp(prefix="semel-postgres-disk-"))
+    folder.chmod(0o755)  # the server runs as somebody else
+    try:
+        with small_disk(folder / "disk", _DISK_BYTES) as disk:
+            # Nobody tidies up in between: what is full stays full until the test makes room.
+            server = PostgresServer(disk / "data", autovacuum="off")
+            try:
+                server.start()
+                yield server, disk
+            finally:
+                server.remove()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_a_full_disk_refuses_commits_keeps_those_acknowledged_and_resumes(tight, stores):
+    server, disk = tight
+    stores.append(open_store(server.url()))
+    store, done = stores[0], list[Commit]()
+    assert store.ask(commit(Draft("first", b"", on("runs")))).done
+    fill(disk)
+
+    def write_on() -> None:
+        for number in range(1_000):
+            asked = commit(Draft(f"run-{number}", os.urandom(100_000), on("runs", number)))
+            assert store.ask(asked).done
+            done.append(asked)
+
+    with pytest.raises(StoreUnavailable, match="Free some space"):
+        write_on()
+    free(disk)
+    last = commit(Draft("last", b"1"))
+    until(lambda: answered(store, last), "service resumes by itself")
+    assert [found(store, each.put[0].id) for each in done] == [document(each) for each in done]
+
+
+def answered(store: Any, query: Any) -> Any:
+    try:
+        return store.ask(query)
+    except StoreUnavailable:
+        return None
+
+
+# --- many at once ----------------------------------------------------------------------------------------
+
+RACERS, TURNS = 4, 50
+
+
+def take_seats(url: str, name: str, start: Barrier, told: Queue[list[bool]]) -> None:
+    """In a process of its own: each turn all try for the only seat of a shelf. Tells which it got."""
+    store, got = open_store(url), []
+    for turn in range(TURNS):
+        asked = commit(Draft(f"{name}-{turn}", b"", on(f"seat-{turn}")), room=(Room(f"seat-{turn}", 1),))
+        start.wait(PATIENCE_S)
+        got.append(store.ask(asked).done)
+    store.close()
+    told.put(got)
+
+
+@pytest.mark.parametrize("isolation", ["read committed", "repeatable read", "serializable"])
+def test_of_processes_that_want_the_last_seat_one_gets_it_whatever_isolation_is_the_servers_default(
+    isolation, server, schema, stores
+):
+    server.stop()
+    server.start(default_transaction_isolation=isolation, synchronous_commit="off")
+    try:
+        stores.append(open_store(server.url(schema)))
+        spawn = multiprocessing.get_context("spawn")
+        start, told = spawn.Barrier(RACERS), spawn.Queue()
+        names = [f"racer-{number}" for number in range(RACERS)]
+        racers = [
+            spawn.Process(target=take_seats, args=(server.url(schema), name, start, told)) for name in names
+        ]
+        for racer in racers:
+            racer.start()
+        got = [told.get(timeout=2 * PATIENCE_S) for _ in racers]
+        for racer in racers:
+            racer.join()
+        told.close()
+        assert [sum(turn) for turn in zip(*got, strict=True)] == [1] * TURNS
+        assert {stores[0].ask(Count("acme", f"seat-{turn}")) for turn in range(TURNS)} == {1}
+    finally:
+        server.stop()
+        server.start()
+
+
+# A commit of nothing: what it does is to take the tenant's lock until its transaction ends.
+HOLD = """
+    SELECT commit_documents_3(
+        NULL, '{acme}', '{tag}', '{0}', '{}', '{}', '{0}', '{}', '{}', '{}', '{0}', '{}', '{0}', '{}', '{}'
+    )
+"""
+
+
+def test_a_transaction_whose_snapshot_is_older_than_the_lock_is_refused(server, schema, store):
+    """It would count what was there before the one who held the lock wrote."""
+    with other(server, schema) as connection:
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        with pytest.raises(psycopg.errors.InvalidTransactionState, match="READ COMMITTED"):
+            connection.execute(HOLD)
+
+
+def test_what_tasks_commit_in_one_tick_goes_out_together_each_with_its_own_answer(store):
+    tenants = ["acme", "globex", "initech"]
+    store.ask(commit())
+    before = store.statements
+    asked = [
+        commit(
+            Draft(f"run-{number}", b"%d" % number, on("slots")),
+            tenant=tenants[number % 3],
+            room=(Room("slots", 5),),
+        )
+        for number in range(60)
+    ]
+    answers = all_at_once(store, asked)
+    assert store.statements == before + 1
+    assert [answer.done for answer in answers] == [True] * 15 + [False] * 45
+    assert {answer.count for answer in answers[15:]} == {5}
+    for each in asked[:15]:
+        assert found(store, each.put[0].id, each.tenant) == document(each)
+
+
+def test_of_one_tick_the_later_commit_of_a_tenant_sees_the_earlier_one(store):
+    first = commit(Draft("run", b"1", on("runs", 1)), expect={"run": None})
+    second = commit(Draft("run", b"2", on("runs", 2)), expect={"run": first.tag})
+    third = commit(drop=("run",), expect={"run": second.tag})
+    fourth = commit(expect={"run": second.tag})
+    answers = all_at_once(store, [first, second, third, fourth])
+    assert [answer.done for answer in answers] == [True, True, True, False]
+    assert answers[3].found == {"run": None}
+    assert store.ask(Count("acme", "runs")) == 0
+
+
+def test_large_bodies_of_one_tick_do_not_share_a_transaction(store):
+    bodies = [os.urandom(4 * MEBIBYTE) for _ in range(4)]
+    asked = [commit(Draft(f"run-{number}", body)) for number, body in enumerate(bodies)]
+    before = store.statements
+    assert all(answer.done for answer in all_at_once(store, asked))
+    assert store.statements == before + 4
+    assert [found(store, each.put[0].id) for each in asked] == [document(each) for each in asked]
+
+
+def test_a_commit_is_carried_out_also_if_its_task_is_cancelled(store):
+    asked = commit(Draft("run", b"1"))
+
+    async def ask_and_leave() -> None:
+        task = asyncio.ensure_future(store.aask(asked))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(ask_and_leave())
+    until(lambda: found(store, "run") == document(asked), "it is carried out")
+
+
+def test_transactions_over_the_same_tenants_never_wait_for_each_other_in_a_ring(server, schema, stores):
+    stores += [open_store(server.url(schema)) for _ in range(4)]
+    before = deadlocks(server)
+    tenants = [f"tenant-{number}" for number in range(12)]
+    start = threading.Barrier(len(stores))
+
+    def write_all(number: int) -> None:
+        order = tenants if number % 2 else tenants[::-1]
+        start.wait(PATIENCE_S)
+        for _ in range(25):
+            asked = [commit(Draft("run", b"%d" % number), tenant=tenant) for tenant in order]
+            assert all(answer.done for answer in all_at_once(stores[number], asked))
+
+    with ThreadPoolExecutor(len(stores)) as pool:
+        list(pool.map(write_all, range(len(stores))))
+    assert deadlocks(server) == before
+
+
+# --- other users of the database ---------------------------------------------------------------------------
+
+
+def test_a_tenant_that_somebody_else_holds_is_a_bounded_refusal_and_others_go_on(server, schema, store):
+    with other(server, schema) as connection:
+        connection.execute(HOLD)
+        with pytest.raises(StoreUnavailable):
+            store.ask(commit(Draft("run", b"1")))
+        assert store.ask(commit(Draft("run", b"1"), tenant="globex")).done
+        connection.rollback()
+    assert store.ask(commit(Draft("run", b"1"))).done
+
+
+def test_a_deadlock_in_which_the_store_gives_way_is_not_noticed_by_its_caller(server, schema, stores):
+    """They lock the row that the store wants last, and then want the one that it has locked first."""
+    stores.append(open_store(server.url(schema, timeout="10s")))
+    store, before = stores[0], deadlocks(server)
+    assert store.ask(commit(Draft("one", b""), Draft("two", b""))).done
+    lock = "SELECT 1 FROM documents WHERE id = %s FOR UPDATE"
+    # Where a busy machine has the store look for a ring before there is one: then once more.
+    for _ in range(10):
+        asked = commit(Draft("one", b""), Draft("two", b""))
+        with other(server, schema) as connection, ThreadPoolExecutor(1) as pool:
+            connection.execute(lock, ("two",))
+            committing = pool.submit(store.ask, asked)
+            until(lambda: blocked(server, schema), "the store's transaction waits")
+            connection.execute(lock, ("one",))
+            connection.rollback()
+            assert committing.result().done
+        assert found(store, "one") == document(asked)
+        if deadlocks(server) > before:
+            return
+    pytest.fail("never a deadlock")
+
+
+# --- damage ------------------------------------------------------------------------------------------------
+
+UNCHECKED = "ALTER TABLE documents DROP CONSTRAINT places_are_a_list"
+EVERYTHING = [
+    commit(Draft("run", b"2"), expect={"run": None}),
+    Fetch("acme", ("run",)),
+    Scan("acme", "runs", 1),
+]
+DAMAGES: dict[str, tuple[str, list[Any]]] = {
+    "no documents": ("ALTER TABLE documents RENAME TO gone", EVERYTHING),
+    "no places": (
+        "ALTER TABLE places RENAME TO gone",
+        [*EVERYTHING[2:], Count("acme", "runs"), Tenants("x")],
+    ),
+    "no step": ("ALTER FUNCTION commit_documents_3 RENAME TO gone", EVERYTHING[:1]),
+    "no list of places": ("UPDATE documents SET places = '{}'", EVERYTHING),
+    "places that are none": ("UPDATE documents SET places = '[7]'", EVERYTHING),
+    "a score that is none": ("UPDATE documents SET places = '[[\"runs\", 1.5]]'", EVERYTHING),
+    "a place without its document": ("DELETE FROM documents", EVERYTHING[2:]),
+    "a place that its document denies": ("UPDATE documents SET places = '[]'", EVERYTHING[2:]),
+    "a document at another score": ("UPDATE places SET score = 8", EVERYTHING[2:]),
+}
+
+
+@pytest.mark.parametrize(("damage", "queries"), DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_document_is_not_an_absent_one(damage, queries, server, schema, store):
+    assert store.ask(commit(Draft("run", b"1", on("runs", 7)))).done
+    meddle(server, schema, UNCHECKED, damage)
+    for query in queries:
+        with pytest.raises(StoreCorrupt):
+            store.ask(query)
+
+
+def test_a_commit_that_would_replace_damaged_places_says_so(server, schema, store):
+    assert store.ask(commit(Draft("run", b"1", on("runs", 7)))).done
+    meddle(server, schema, UNCHECKED, 'UPDATE documents SET places = \'[["runs", "x"]]\'')
+    with pytest.raises(StoreCorrupt):
+        store.ask(commit(Draft("run", b"2")))
+
+
+def test_the_damage_of_one_document_does_not_hold_up_other_commits_of_its_tick(server, schema, store):
+    assert store.ask(commit(Draft("run", b"1", on("runs", 7)))).done
+    meddle(server, schema, UNCHECKED, 'UPDATE documents SET places = \'[["runs", "x"]]\'')
+    well = [commit(Draft(f"other-{number}", b"1")) for number in range(3)]
+
+    async def scene() -> list[Any]:
+        asked = [well[0], commit(Draft("run", b"2")), *well[1:]]
+        return await asyncio.gather(*(store.aask(each) for each in asked), return_exceptions=True)
+
+    answers = asyncio.run(scene())
+    assert [type(answer) for answer in answers] == [Committed, StoreCorrupt, Committed, Committed]
+    assert [found(store, each.put[0].id) for each in well] == [document(each) for each in well]
+
+
+# --- from the schema before --------------------------------------------------------------------------------
+
+FIRST_SCHEMA = (
+    "DROP FUNCTION commit_documents_3",
+    "DROP TABLE documents, places",
+    "DROP SEQUENCE commits_seq",
+    "UPDATE meta SET value = '1' WHERE name = 'version'",
+)
+
+
+def test_a_store_of_the_first_schema_is_opened_keeps_its_records_and_takes_documents(server, schema, stores):
+    stores.append(open_store(server.url(schema)))
+    record = stores[0].perform(claim(A)).record
+    meddle(server, schema, *FIRST_SCHEMA)
+    stores.append(open_store(server.url(schema)))
+    assert stores[1].perform(look()).record == record
+    assert stores[1].ask(commit(Draft("run", b"1"))).done
+    assert found(stores[1], "run") is not None

@@ -1,0 +1,555 @@
+"""What a network, a Redis server and whoever runs it can do to documents: a commit is whole, or nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from semel.clock import SYSTEM
+from semel.errors import StoreCorrupt, StoreUnavailable
+from semel.stores.base import Store
+from semel.stores.documents import Commit, Count, Document, Draft, Fetch, Place, Room, Scan, Tenants
+from semel.stores.redis.nodes import slot_of
+from semel.stores.redis.packing import document_digest, tenant_digest
+from semel.stores.urls import open_store
+from tests.doors import AsyncDoor, Door
+from tests.faults.checks import until
+from tests.proxy import Proxy
+from tests.redis_server import DURABLE, RedisCluster, RedisServer, shared_port, url_of
+
+LANE = "semel:{semel.00}:"
+
+READING = [Fetch("acme", ("run",)), Scan("acme", "runs", 10), Count("acme", "runs"), Tenants("runs")]
+
+
+def commit(
+    *put: Draft,
+    tenant: str = "acme",
+    expect: Mapping[str, str | None] | None = None,
+    drop: tuple[str, ...] = (),
+    room: tuple[Room, ...] = (),
+) -> Commit:
+    return Commit(tenant, SYSTEM.token().hex(), expect or {}, put, drop, room)
+
+
+def run(id_: str = "run", body: bytes = b"body", shelf: str = "runs", score: int = 1) -> Draft:
+    return Draft(id_, body, (Place(shelf, score),))
+
+
+def documents(door: Door | Store, *ids: str, tenant: str = "acme") -> dict[str, Document]:
+    return dict(door.ask(Fetch(tenant, ids)).documents)
+
+
+def in_the_end(door: Door | Store, query: Any) -> Any:
+    """The answer, once the way is free: asked again and again, as an owner may."""
+
+    def ask() -> Any:
+        try:
+            return door.ask(query)
+        except StoreUnavailable:
+            return None
+
+    return until(ask, "the store answers again")
+
+
+def open_redis(url: str) -> Any:
+    """Any, because these tests look into the store."""
+    return open_store(url)
+
+
+@pytest.fixture
+def begin() -> Iterator[Callable[..., RedisServer]]:
+    """Starts servers with settings of their own."""
+    servers: list[RedisServer] = []
+
+    def start(**settings: str) -> RedisServer:
+        servers.append(RedisServer(**{name.replace("_", "-"): value for name, value in settings.items()}))
+        servers[-1].start()
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.remove()
+
+
+@pytest.fixture
+def server(begin: Callable[..., RedisServer]) -> RedisServer:
+    return begin(**DURABLE)
+
+
+@pytest.fixture
+def opened() -> Iterator[Callable[[str], Any]]:
+    stores: list[Store] = []
+
+    def open_one(url: str) -> Any:
+        stores.append(open_redis(url))
+        return stores[-1]
+
+    yield open_one
+    for store in stores:
+        store.close()
+
+
+@pytest.fixture
+def store(server: RedisServer, opened: Callable[[str], Any]) -> Any:
+    return opened(server.url(timeout="1s"))
+
+
+@pytest.fixture(params=[Door, AsyncDoor], ids=["sync", "async"])
+def manner(request: pytest.FixtureRequest) -> type[Door]:
+    found: type[Door] = request.param
+    return found
+
+
+# --- the network -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def proxy() -> Iterator[Proxy]:
+    proxy = Proxy(shared_port())
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> str:
+    return f"d_{abs(hash(str(tmp_path))):x}"
+
+
+@pytest.fixture
+def near(prefix: str) -> Iterator[Any]:
+    """The store by the direct way: what it says is so."""
+    store = open_redis(url_of(f"redis://127.0.0.1:{shared_port()}", prefix, {}))
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def far(manner: type[Door], proxy: Proxy, prefix: str, near: Any) -> Iterator[Door]:
+    """The store behind the proxy, with little patience; its connection is there already."""
+    door = manner(open_redis(url_of(f"redis://127.0.0.1:{proxy.port}", prefix, {"timeout": "500ms"})))
+    door.ask(Count("acme", "runs"))
+    yield door
+    proxy.restore()
+    door.close()
+
+
+def commits(store: Any) -> int:
+    """How many there were, as the lane counts them."""
+    (lane,) = store._desk.lanes
+    told = store._calls.to_node(store._nodes.home(0), b"HGET", lane.lane, b"commits")
+    return int(told or 0)
+
+
+def test_a_commit_whose_reply_is_lost_is_done_once_and_asked_again_it_is_done(far, proxy, near):
+    asked = commit(run(), run("two"), expect={"run": None}, room=(Room("runs", 1),))
+    proxy.drops_replies = True
+    with pytest.raises(StoreUnavailable, match="did not answer in time"):
+        far.ask(asked)
+    first = documents(near, "run", "two")
+    assert {document.tag for document in first.values()} == {asked.tag}
+    proxy.restore()
+    assert in_the_end(far, asked).done
+    assert documents(near, "run", "two") == first
+    assert commits(near) == 1
+
+
+@pytest.mark.parametrize("length", [0, 1, 5, 20])
+def test_a_reply_cut_in_the_middle_is_asked_for_again_by_the_store_itself(far, proxy, near, length):
+    proxy.cuts_after = length
+    assert far.ask(commit(run(), expect={"run": None}, room=(Room("runs", 1),))).done
+    assert commits(near) == 1
+
+
+def test_a_removal_whose_reply_is_cut_is_never_answered_as_if_somebody_else_had_removed_it(far, proxy, near):
+    """Its repeat finds nothing, whoever removed it: so the store says that it does not know."""
+    first = commit(run())
+    assert far.ask(first).done
+    # A thread asks the server for a sign of life before what it must not repeat.
+    proxy.cuts_after = len(b"+PONG\r\n") if type(far) is Door else 0
+    with pytest.raises(StoreUnavailable):
+        far.ask(commit(expect={"run": first.tag}, drop=("run",)))
+    assert documents(near, "run") == {}
+    assert commits(near) == 2
+
+
+def test_replies_that_arrive_twice_are_never_taken_for_others(far, proxy, near):
+    proxy.doubles_replies = True
+    for number in range(20):
+        assert in_the_end(far, commit(run(f"run-{number}", b"%d" % number))).done
+    for number in range(20):
+        found = in_the_end(far, Fetch("acme", (f"run-{number}",))).documents
+        assert found[f"run-{number}"].body == b"%d" % number
+    proxy.restore()
+    assert near.ask(Count("acme", "runs")) == 20
+
+
+def test_a_reply_that_arrives_late_again_is_not_the_answer_to_the_next_question(far, proxy, near):
+    proxy.repeats_replies = True
+    assert far.ask(Count("acme", "runs")) == 0
+    until(lambda: proxy.repeated, "the reply arrives again")
+    proxy.restore()
+    assert near.ask(commit(run())).done
+    assert far.ask(Count("acme", "runs")) == 1
+
+
+# --- kill -9 and what comes back -------------------------------------------------------------------------
+
+
+def test_nothing_acknowledged_is_lost_and_no_slot_too_many_is_taken_when_the_server_is_killed(server, store):
+    acknowledged: dict[str, str] = {}
+    stopping = threading.Event()
+
+    def work(worker: int) -> None:
+        number = 0
+        while not stopping.is_set():
+            number += 1
+            asked = admission(f"run-{worker}-{number}", slots=10)
+            try:
+                if store.ask(asked).done or store.ask(asked := admission(asked.put[0].id)).done:
+                    acknowledged[asked.put[0].id] = asked.tag
+            except StoreUnavailable:
+                stopping.wait(0.01)
+
+    threads = [threading.Thread(target=work, args=(worker,)) for worker in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(3):
+        enough = len(acknowledged) + 50
+        until(lambda enough=enough: len(acknowledged) >= enough, "commits get through")  # type: ignore[misc]
+        server.kill()
+        server.start()
+    stopping.set()
+    for thread in threads:
+        thread.join()
+    found = documents(store, *acknowledged)
+    assert {id_: document.tag for id_, document in found.items()} == acknowledged
+    assert store.ask(Count("acme", "slots")) == 10
+    runs, jobs = (store.ask(Scan("acme", shelf, 100_000)).documents for shelf in ("runs", "jobs"))
+    assert [f"{document.id}-job" for document in runs] == [document.id for document in jobs]
+
+
+def admission(id_: str, slots: int | None = None) -> Commit:
+    """A run and its job, together; the run holds a slot, if there are any."""
+    places = (Place("runs", 1), *(() if slots is None else (Place("slots", 1),)))
+    room = () if slots is None else (Room("slots", slots),)
+    return commit(Draft(id_, b"", places), run(f"{id_}-job", shelf="jobs"), expect={id_: None}, room=room)
+
+
+def test_a_server_that_lost_acknowledged_commits_is_noticed_and_not_trusted(begin, opened):
+    server = begin()  # as it is installed: snapshots now and then
+    store = opened(server.url())
+    assert store.ask(commit(run("one"))).done
+    server.ask("SAVE")
+    assert store.ask(commit(run("two"))).done
+    server.kill()
+    server.start()
+    for query in (Fetch("acme", ("two",)), commit(run("two"), expect={"two": None})):
+        with pytest.raises(StoreCorrupt, match="lost writes that it had acknowledged"):
+            store.ask(query)
+    assert list(documents(opened(server.url()), "one", "two")) == ["one"]
+
+
+@pytest.mark.parametrize("query", [commit(run("two")), *READING], ids=lambda query: type(query).__name__)
+def test_missing_data_is_noticed_by_everyone_who_knew_it(server, store, manner, query):
+    assert store.ask(commit(run())).done
+    server.ask("FLUSHALL")
+    door = manner(store)
+    for _ in range(2):
+        with pytest.raises(StoreCorrupt, match="without its data"):
+            door.ask(query)
+    assert server.ask("KEYS", "*") == []
+    door.leave()
+
+
+def test_a_server_that_forgot_the_steps_is_told_them_again(server, store, manner):
+    door = manner(store)
+    server.ask("FUNCTION", "FLUSH")
+    assert door.ask(commit(run())).done
+    server.ask("FUNCTION", "FLUSH")
+    assert door.ask(commit(expect={"run": None})).found.keys() == {"run"}
+    server.ask("FUNCTION", "FLUSH")
+    assert door.ask(Tenants("runs")) == ["acme"]
+    door.leave()
+
+
+# --- a server that does not do what it is asked ----------------------------------------------------------
+
+
+def test_a_server_without_memory_refuses_and_nothing_is_half_written(begin, opened):
+    server = begin(save="", maxmemory_policy="noeviction")
+    store = opened(server.url())
+    first = commit(run(), room=(Room("runs", 1),))
+    assert store.ask(first).done
+    before = contents(server)
+    server.ask("CONFIG", "SET", "maxmemory", "1mb")
+    for refused in (commit(run("two"), drop=("run",)), commit(drop=("run",)), commit(run(score=9))):
+        with pytest.raises(StoreUnavailable, match="out of memory"):
+            store.ask(refused)
+    assert contents(server) == before
+    assert documents(store, "run")["run"].tag == first.tag
+    assert [document.id for document in store.ask(Scan("acme", "runs", 9)).documents] == ["run"]
+    assert (store.ask(Count("acme", "runs")), store.ask(Tenants("runs"))) == (1, ["acme"])
+    server.ask("CONFIG", "SET", "maxmemory", "0")
+    assert store.ask(commit(run("two"), drop=("run",))).done
+
+
+def test_filling_a_server_up_with_commits_ends_in_refusals_of_whole_commits(begin, opened):
+    server = begin(save="", maxmemory_policy="noeviction")
+    store = opened(server.url())
+    used = next(
+        int(line.split(":")[1])
+        for line in server.ask("INFO", "memory").decode().splitlines()
+        if line.startswith("used_memory:")
+    )
+    server.ask("CONFIG", "SET", "maxmemory", str(used + (4 << 20)))
+    taken = 0
+
+    def fill() -> None:
+        nonlocal taken
+        for number in range(10_000):
+            pair = [run(f"{number}-{half}", b"x" * 20_000, score=number) for half in "ab"]
+            assert store.ask(commit(*pair)).done
+            taken += 1
+
+    with pytest.raises(StoreUnavailable, match="out of memory"):
+        fill()
+    assert taken > 10
+    ids = [document.id for document in store.ask(Scan("acme", "runs", 20_000)).documents]
+    assert ids == [f"{number}-{half}" for number in range(taken) for half in "ab"]
+    assert store.ask(Count("acme", "runs")) == 2 * taken
+
+
+def contents(server: RedisServer) -> dict[Any, Any]:
+    keys: Any = server.ask("KEYS", "*")
+    return {key: server.ask("DUMP", key) for key in keys}
+
+
+def test_a_server_that_became_a_replica_is_a_refusal(server, store):
+    server.ask("REPLICAOF", "127.0.0.1", "1")
+    with pytest.raises(StoreUnavailable, match="read-only replica"):
+        store.ask(commit(run()))
+    server.ask("REPLICAOF", "NO", "ONE")
+    assert store.ask(commit(run())).done
+
+
+# --- damage ----------------------------------------------------------------------------------------------
+
+
+def document_key(id_: str = "run") -> str:
+    return f"{LANE}d:{document_digest('acme', id_).hex()}"
+
+
+def bytes_of(server: RedisServer, id_: str = "run") -> bytes:
+    data = server.ask("GET", document_key(id_))
+    assert isinstance(data, bytes)
+    return data
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda data: b"",
+    "half": lambda data: data[: len(data) // 2],
+    "one byte short": lambda data: data[:-1],
+    "one byte more": lambda data: data + b"x",
+    "another format": lambda data: b"\x02" + data[1:],
+    "a longer head": lambda data: data[:5] + b"\xff\xff\xff\xff" + data[9:],
+    "noise": lambda data: bytes(range(256)) * 2,
+}
+
+# What the steps cannot tell, because only who reads the body reckons its checksum.
+HIDDEN_DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "another body": lambda data: data.replace(b"body", b"BODY"),
+    "another place": lambda data: data.replace(b"runs", b"rums"),
+    "another tenant": lambda data: data.replace(b"acme", b"acne"),
+}
+
+
+@pytest.mark.parametrize("damage", (DAMAGES | HIDDEN_DAMAGES).values(), ids=DAMAGES | HIDDEN_DAMAGES)
+def test_a_damaged_document_is_not_an_absent_one(server, store, damage):
+    assert store.ask(commit(run())).done
+    server.ask("SET", document_key(), damage(bytes_of(server)))
+    for query in (Fetch("acme", ("run",)), Scan("acme", "runs", 10), commit(expect={"run": None})):
+        with pytest.raises(StoreCorrupt, match="damaged"):
+            store.ask(query)
+    assert store.ask(commit(run("two"))).done
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_document_is_not_written_over(server, store, damage):
+    assert store.ask(commit(run())).done
+    server.ask("SET", document_key(), damage(bytes_of(server)))
+    before = contents(server)
+    for query in (commit(run()), commit(run("two"), drop=("run",))):
+        with pytest.raises(StoreCorrupt, match="A document is damaged"):
+            store.ask(query)
+    assert contents(server) == before
+
+
+def test_a_document_under_another_ones_key_is_damage(server, store):
+    assert store.ask(commit(run(), run("two"))).done
+    server.ask("SET", document_key("two"), bytes_of(server))
+    with pytest.raises(StoreCorrupt):
+        documents(store, "two")
+
+
+@pytest.mark.parametrize("name", ["document", "shelves", "heads"])
+def test_something_else_under_a_key_is_damage_and_nothing_is_half_written(server, store, name):
+    keys = {
+        "document": document_key(),
+        "shelves": f"{LANE}s:{tenant_digest('acme').hex()}",
+        "heads": f"{LANE}heads",
+    }
+    server.ask("LPUSH", keys[name], "x")
+    before = contents(server)
+    with pytest.raises(StoreCorrupt, match="Something else wrote"):
+        store.ask(commit(run("two"), run()))
+    assert contents(server) == before
+
+
+# --- what is kept ----------------------------------------------------------------------------------------
+
+
+def test_nothing_has_a_time_to_live_and_nothing_is_left_of_what_was_removed(server, store):
+    places = tuple(Place(f"{'shelf' * 40}-{number}", number) for number in range(40))
+    assert store.ask(commit(Draft("run", b"x" * 5_000, places), run("two"))).done
+    keys: Any = server.ask("KEYS", "*")
+    assert [server.ask("PTTL", key) for key in keys] == [-1] * len(keys)
+    assert store.ask(commit(Draft("run", b"", places[:3]), drop=("two",))).done
+    assert [store.ask(Count("acme", place.shelf)) for place in places] == [1] * 3 + [0] * 37
+    assert store.ask(commit(drop=("run",))).done
+    assert set(contents(server)) == {b"semel:{semel}:meta", f"{LANE}lane".encode()}
+
+
+def test_a_scan_passes_over_what_leaves_its_place_meanwhile_and_reads_on(store, opened, server):
+    """Between the shelf and its documents one is removed and one moves: the page is full all the same."""
+    other = opened(server.url())
+    assert store.ask(commit(*(run(f"run-{number}", score=number) for number in range(9)))).done
+    fetch, scenes = store._calls.call_all, iter([commit(run("run-2", score=20), drop=("run-0",))])
+
+    def call_all(requests: Any, asked: Any = None) -> Any:
+        if requests[0].script.name.endswith(b"_fetch"):
+            for scene in scenes:
+                assert other.ask(scene).done
+        return fetch(requests, asked)
+
+    store._calls.call_all = call_all
+    found = store.ask(Scan("acme", "runs", 4)).documents
+    assert [document.id for document in found] == ["run-1", "run-3", "run-4", "run-5"]
+
+
+def test_a_commit_that_its_task_no_longer_waits_for_is_carried_out(server, store):
+    async def scene() -> None:
+        await store.aask(Count("acme", "runs"))
+        task = asyncio.create_task(store.aask(commit(run())))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert (await store.aask(Count("acme", "runs"))) == 1
+        await store.aclose()
+
+    asyncio.run(scene())
+
+
+# --- a cluster -------------------------------------------------------------------------------------------
+
+TENANTS = [f"tenant-{number}" for number in range(60)]
+
+
+@pytest.fixture
+def cluster() -> Iterator[RedisCluster]:
+    cluster = RedisCluster()
+    cluster.start()
+    yield cluster
+    cluster.remove()
+
+
+def port_of(store: Any, tenant: str) -> int:
+    lane = store._desk.lane_of(tenant_digest(tenant))
+    port: int = store._nodes.home(lane.number).port
+    return port
+
+
+def test_tenants_are_spread_over_all_servers_and_each_has_its_own_documents(cluster, opened, manner):
+    door = manner(opened(cluster.url()))
+    for number, tenant in enumerate(TENANTS):
+        drafts = (run("run", tenant.encode(), score=number), run("job", shelf="due", score=-number))
+        answer = door.ask(commit(*drafts, tenant=tenant, expect={"run": None}, room=(Room("runs", 1),)))
+        assert answer.done
+        assert door.ask(commit(run("late"), tenant=tenant, room=(Room("runs", 1),))).count == 1
+    assert len({port_of(door.store, tenant) for tenant in TENANTS}) == 3
+    assert {documents(door, "run", tenant=tenant)["run"].body for tenant in TENANTS} == {
+        tenant.encode() for tenant in TENANTS
+    }
+    assert sorted(door.ask(Tenants("runs"))) == sorted(TENANTS)
+    assert sorted(door.ask(Tenants("runs", 29))) == sorted(TENANTS[:30])
+    assert sorted(door.ask(Tenants("due", -30))) == sorted(TENANTS[30:])
+    door.leave()
+
+
+def test_a_server_of_a_cluster_that_came_back_empty_is_noticed_by_its_tenants(cluster, opened):
+    store, lost = opened(cluster.url()), cluster.nodes[2]
+    theirs = next(tenant for tenant in TENANTS if port_of(store, tenant) == lost.port)
+    others = next(tenant for tenant in TENANTS if port_of(store, tenant) != lost.port)
+    for tenant in (theirs, others):
+        assert store.ask(commit(run(), tenant=tenant)).done
+    lost.ask("FLUSHALL")
+    assert documents(store, "run", tenant=others)
+    with pytest.raises(StoreCorrupt, match="without its data"):
+        store.ask(commit(run(), tenant=theirs, expect={"run": None}))
+    assert lost.ask("DBSIZE") == 0
+
+
+def test_a_server_of_a_cluster_that_is_away_refuses_its_tenants_and_service_resumes(cluster, opened):
+    store, away = opened(cluster.url(timeout="1s")), cluster.nodes[1]
+    theirs = next(tenant for tenant in TENANTS if port_of(store, tenant) == away.port)
+    asked = commit(run(), tenant=theirs, expect={"run": None})
+    away.freeze()
+    try:
+        with pytest.raises(StoreUnavailable):
+            store.ask(asked)
+    finally:
+        away.thaw()
+    assert in_the_end(store, asked).done
+
+
+def test_a_tenant_whose_slot_moves_is_followed_and_half_moved_never_taken_for_absent(cluster, opened, manner):
+    door = manner(opened(cluster.url()))
+    store = door.store
+    lane = store._desk.lane_of(tenant_digest("acme"))
+    slot = slot_of(lane.lane)
+    source = next(node for node in cluster.nodes if node.port == store._nodes.home(lane.number).port)
+    target = next(node for node in cluster.nodes if node is not source)
+    first = commit(run())
+    assert door.ask(first).done
+    target.ask("CLUSTER", "SETSLOT", str(slot), "IMPORTING", node_id(source))
+    source.ask("CLUSTER", "SETSLOT", str(slot), "MIGRATING", node_id(target))
+
+    move(source, target, lane.document(document_digest("acme", "run")))
+    for query in (Fetch("acme", ("run",)), commit(run(), expect={"run": None}), Scan("acme", "runs", 9)):
+        with pytest.raises(StoreUnavailable, match="is moving these keys"):
+            door.ask(query)
+    rest: Any = source.ask("CLUSTER", "GETKEYSINSLOT", str(slot), "100")
+    move(source, target, *rest)
+    assert documents(door, "run")["run"].tag == first.tag
+    for node in cluster.nodes:
+        node.ask("CLUSTER", "SETSLOT", str(slot), "NODE", node_id(target))
+    assert door.ask(commit(run(score=2), expect={"run": first.tag})).done
+    assert store._nodes.home(lane.number).port == target.port
+    door.leave()
+
+
+def node_id(node: RedisServer) -> str:
+    told = node.ask("CLUSTER", "MYID")
+    assert isinstance(told, bytes)
+    return told.decode()
+
+
+def move(source: RedisServer, target: RedisServer, *keys: bytes) -> None:
+    said = source.ask("MIGRATE", "127.0.0.1", str(target.port), "", "0", "5000", "KEYS", *keys)
+    assert said == b"OK"

@@ -1,0 +1,225 @@
+"""Documents on SQLite beyond what every store does: the schema, shared transactions, indexes, damage."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from semel.clock import SYSTEM
+from semel.errors import StoreCorrupt, StoreUnavailable
+from semel.stores.documents import Commit, Committed, Count, Document, Draft, Fetch, Place, Room, Scan
+from semel.stores.sqlite import SqliteStore, statements
+from semel.stores.sqlite.schema import open_database
+from tests.commands import A, claim, look, settle
+
+ON_RUNS = (Place("runs", 1),)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "semel.db")
+
+
+@pytest.fixture
+def store(path: str) -> Iterator[SqliteStore]:
+    with closing(SqliteStore(path, busy_s=0.05)) as opened:
+        yield opened
+
+
+def commit(*put: Draft, expect: dict[str, str | None] | None = None, room: tuple[Room, ...] = ()) -> Commit:
+    return Commit("acme", SYSTEM.token().hex(), expect or {}, put, (), room)
+
+
+def change(path: str, statement: str) -> None:
+    """By another program, which minds no check."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("PRAGMA ignore_check_constraints = ON")
+        other.execute(statement)
+
+
+# --- the schema ------------------------------------------------------------------------------------------
+
+
+def of_the_first_schema(path: str) -> sqlite3.Connection:
+    return open_database(path, "full", SYSTEM, 1.0, statements.schemas()[:1])[0]
+
+
+def test_a_file_without_documents_gets_them_and_keeps_its_records(path: str) -> None:
+    of_the_first_schema(path).close()
+    change(path, "INSERT INTO meta VALUES ('note', x'01')")
+    with closing(SqliteStore(path)) as store:
+        assert store.ask(commit(Draft("run", b"body", ON_RUNS))).done
+        assert store.ask(Count("acme", "runs")) == 1
+        assert store.perform(claim(A)).applied
+    with closing(sqlite3.connect(path)) as other:
+        assert other.execute("SELECT value FROM meta WHERE name = 'note'").fetchone() == (b"\x01",)
+        assert other.execute("PRAGMA user_version").fetchone() == (len(statements.schemas()),)
+
+
+def test_who_has_the_file_open_at_the_first_schema_goes_on(path: str) -> None:
+    with closing(of_the_first_schema(path)) as earlier, closing(SqliteStore(path)) as store:
+        store.perform(claim(A))
+        earlier.execute("UPDATE records SET note = 'seen'")
+        assert earlier.execute("SELECT count(*) FROM records").fetchone() == (1,)
+        assert store.perform(settle(A)).applied
+        record = store.perform(look()).record
+        assert record is not None
+        assert record.outcome is not None
+
+
+STEPS = [
+    "LOOK_AT_DOCUMENTS",
+    "FETCH_DOCUMENTS",
+    "DROP_DOCUMENT",
+    "REMOVE_PLACE",
+    "COUNT_SHELF",
+    "SCAN_OLDEST",
+    "SCAN_NEWEST",
+    "TENANTS",
+]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_every_step_finds_its_rows_by_an_index_and_in_order(path: str, step: str) -> None:
+    SqliteStore(path).close()
+    text = getattr(statements, step)
+    with closing(sqlite3.connect(path)) as connection:
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {text}", [None] * text.count("?")).fetchall()
+    lines = [line for *_, line in plan]
+    assert any(line.startswith("SEARCH") for line in lines)
+    assert [line for line in lines if line.startswith(("SCAN documents", "SCAN places", "USE TEMP"))] == []
+
+
+@pytest.mark.parametrize(("step", "bound"), [("SCAN_OLDEST", "score<?"), ("SCAN_NEWEST", "(score,id)<(?,?)")])
+def test_a_scan_reads_no_entry_beyond_its_upper_bound(path: str, step: str, bound: str) -> None:
+    SqliteStore(path).close()
+    text = getattr(statements, step)
+    with closing(sqlite3.connect(path)) as connection:
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {text}", [None] * text.count("?")).fetchall()
+    assert bound in plan[0][-1]
+
+
+# --- shared transactions ---------------------------------------------------------------------------------
+
+
+def test_commits_of_many_tasks_share_transactions(store: SqliteStore) -> None:
+    async def write_all() -> list[Committed]:
+        return await asyncio.gather(
+            *(store.aask(commit(Draft(f"run-{number}", b"", ON_RUNS))) for number in range(100))
+        )
+
+    before = store.commits
+    assert all(answer.done for answer in asyncio.run(write_all()))
+    assert store.ask(Count("acme", "runs")) == 100
+    # One for the first few, and one for all who came meanwhile; ten leaves room for a busy machine.
+    assert store.commits - before <= 10
+
+
+def test_a_commit_that_cannot_be_written_leaves_nothing_and_spares_those_beside_it(
+    store: SqliteStore,
+) -> None:
+    impossible = Draft("bad", b"", (Place("runs", 1 << 64),))
+
+    async def write_all() -> list[Committed | BaseException]:
+        commits = [commit(Draft(f"run-{number}", b"", ON_RUNS)) for number in range(5)]
+        commits.insert(2, commit(Draft("first", b"", ON_RUNS), impossible))
+        return await asyncio.gather(*map(store.aask, commits), return_exceptions=True)
+
+    answers = asyncio.run(write_all())
+    assert isinstance(answers.pop(2), StoreUnavailable)
+    assert all(isinstance(answer, Committed) and answer.done for answer in answers)
+    assert store.ask(Count("acme", "runs")) == 5
+    assert store.ask(Fetch("acme", ("first", "bad"))).documents == {}
+
+
+def test_a_locked_file_is_unavailable_and_then_available_again(store: SqliteStore, path: str) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailable, match="locked"):
+            store.ask(commit(Draft("run", b"")))
+        assert store.ask(Fetch("acme", ("run",))).documents == {}
+        other.execute("ROLLBACK")
+    assert store.ask(commit(Draft("run", b""))).done
+
+
+def test_a_shelf_far_beyond_its_limit_is_not_counted_to_the_end(store: SqliteStore) -> None:
+    assert store.ask(commit(*(Draft(f"run-{number}", b"", ON_RUNS) for number in range(1_200)))).done
+    answer = store.ask(commit(room=(Room("runs", 100),)))
+    assert (answer.done, answer.full, answer.count) == (False, Room("runs", 100), 1_100)
+    assert store.ask(Count("acme", "runs")) == 1_200
+
+
+# --- damage ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "assignment",
+    [
+        "body = 'text'",
+        "tag = x'00'",
+        "places = x'5b5d'",
+        "places = ''",
+        "places = '{'",
+        "places = '7'",
+        "places = '[1]'",
+        "places = '[[\"runs\"]]'",
+        'places = \'[["runs", "1"]]\'',
+        "places = '[[\"runs\", 1.5]]'",
+        "places = '[[null, 1]]'",
+    ],
+)
+def test_a_damaged_document_is_neither_absent_nor_shown(
+    store: SqliteStore, path: str, assignment: str
+) -> None:
+    assert store.ask(commit(Draft("run", b"body", ON_RUNS))).done
+    change(path, f"UPDATE documents SET {assignment}")
+    with pytest.raises(StoreCorrupt):
+        store.ask(Fetch("acme", ("run",)))
+    with pytest.raises(StoreCorrupt):
+        store.ask(Scan("acme", "runs", 1))
+    with pytest.raises(StoreCorrupt):
+        store.ask(commit(Draft("run", b"new"), expect={"run": None}))
+
+
+def test_a_document_with_damaged_places_is_not_replaced(store: SqliteStore, path: str) -> None:
+    assert store.ask(commit(Draft("run", b"body", ON_RUNS))).done
+    change(path, "UPDATE documents SET places = '['")
+    with pytest.raises(StoreCorrupt):
+        store.ask(commit(Draft("other", b""), Draft("run", b"new")))
+    assert store.ask(Fetch("acme", ("other",))).documents == {}
+
+
+def test_a_place_without_its_document_is_damage_and_not_absence(store: SqliteStore, path: str) -> None:
+    assert store.ask(commit(Draft("run", b"body", ON_RUNS))).done
+    change(path, "DELETE FROM documents")
+    for newest in (False, True):
+        with pytest.raises(StoreCorrupt, match="'run'"):
+            store.ask(Scan("acme", "runs", 1, newest))
+
+
+def test_a_damaged_page_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "semel.db"
+    with closing(SqliteStore(str(path))) as store:
+        assert store.ask(commit(*(Draft(f"run-{number}", b"x" * 500, ON_RUNS) for number in range(200)))).done
+    content = bytearray(path.read_bytes())
+    for start in range(0, len(content), 4_096):
+        if b"x" * 500 in content[start : start + 4_096]:
+            content[start : start + 64] = b"\xff" * 64
+    path.write_bytes(content)
+    with closing(SqliteStore(str(path))) as store, pytest.raises(StoreCorrupt):
+        store.ask(Scan("acme", "runs", 1_000))
+
+
+def test_a_place_given_twice_is_one_place(store: SqliteStore) -> None:
+    asked = commit(Draft("run", b"", ON_RUNS * 2))
+    assert store.ask(asked).done
+    assert list(store.ask(Scan("acme", "runs", 10)).documents) == [
+        Document("run", b"", asked.tag, ON_RUNS * 2)
+    ]
+    assert store.ask(commit(Draft("run", b""))).done
+    assert store.ask(Count("acme", "runs")) == 0
