@@ -4,7 +4,7 @@
 #   make setup PYTHON=python3.12  another interpreter (default: the first of at least 3.11 that is found)
 
 PYTHON ?=
-EXTRAS ?= dev,redis,postgres,lab
+EXTRAS ?= dev,all
 ARGS ?=
 
 BIN := .venv/bin
@@ -12,11 +12,12 @@ STAMP := .venv/.installed
 TYPED := src tests tools $(wildcard examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check format bench docs soak clean
+.PHONY: help setup serve demo test check format bench docs soak clean
 
 help:
 	@echo "setup   virtual environment in .venv, and Debian packages that tests need"
-	@echo "serve   the Sunday incident: one refund, three crashes, with and without Semel"
+	@echo "serve   the gateway on SQLite (semel.db), with a small workflow to try; Ctrl-C stops it"
+	@echo "demo    the Sunday incident: one refund, three crashes, with and without Semel"
 	@echo "test    all tests, then check"
 	@echo "check   format, lint, types"
 	@echo "format  put the code into its format"
@@ -33,7 +34,10 @@ $(STAMP): pyproject.toml constraints.txt tools/setup
 	@touch $@
 
 serve: setup
-	$(BIN)/semel demo
+	@$(BIN)/semel serve --dev --sample $(ARGS)
+
+demo: setup
+	@$(BIN)/semel demo
 
 test: setup
 	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)

@@ -14,9 +14,13 @@ import click
 import semel
 from semel.cli.approvals import approvals
 from semel.cli.checks import audit_, examine
+from semel.cli.keys import keys
 from semel.cli.lab import bench, demo
 from semel.cli.output import complain
 from semel.cli.records import records
+from semel.cli.runbook import runbook
+from semel.cli.serve import serve
+from semel.cli.worker import worker
 from semel.errors import (
     ApprovalError,
     OpenError,
@@ -84,5 +88,5 @@ def main() -> None:
     """Side effects that land once, however often they are retried."""
 
 
-for command in (demo, bench, records, approvals, audit_, examine):
+for command in (demo, bench, serve, worker, runbook, keys, records, approvals, audit_, examine):
     main.add_command(command)

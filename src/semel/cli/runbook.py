@@ -1,0 +1,182 @@
+"""`semel runbook`: the operating checks, step by step, each with its result."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from semel.cli.output import Output
+from semel.lab.runbooks.book import Book, Check
+
+
+@click.group()
+def runbook() -> None:
+    """The operating checks, step by step, each with its result; exits 1 if one fails."""
+
+
+def _on_a_gateway(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options that name a gateway, or the store of one of our own."""
+
+    @click.option("--server", metavar="URL", help="A gateway that runs already. [one of our own]")
+    @click.option("--api-key", envvar="SEMEL_API_KEY", metavar="K", help="An admin's key there.")
+    @click.option("--approver-key", envvar="SEMEL_APPROVER_KEY", metavar="K", help="An approver's key there.")
+    @click.option("--url", metavar="STORE", help="Store of our own gateway. [SQLite in a temporary folder]")
+    @click.option("--bus", default="local", show_default=True, help="Bus of our own gateway.")
+    @click.option("--admission", type=click.Choice(["atomic", "lock"]), default="atomic", show_default=True)
+    @click.option("--json", "as_json", is_flag=True, help="Answer with JSON.")
+    @functools.wraps(function)
+    def command(as_json: bool, **options: Any) -> Any:
+        return function(Output(as_json), **options)
+
+    return command
+
+
+@runbook.command()
+@_on_a_gateway
+def admission(out: Output, **where: Any) -> int:
+    """Limit 1; fill it; 429 with a key; free it; the same key starts a run, once."""
+    from semel.lab.runbooks import admission as checks
+
+    with _server(**where) as server:
+        return _carried_out(out, lambda book: checks.admission(server, book))
+
+
+@runbook.command()
+@_on_a_gateway
+def approvals(out: Output, **where: Any) -> int:
+    """Approve, then 5 parallel retries: all are told the same; reject likewise; the message's id."""
+    from semel.lab.runbooks import approvals as checks
+
+    with _server(**where) as server:
+        return _carried_out(out, lambda book: checks.approvals(server, book))
+
+
+@runbook.command()
+@click.option("--server", metavar="URL", help="A gateway that runs already. [a store of our own]")
+@click.option("--api-key", envvar="SEMEL_API_KEY", metavar="K", help="An admin's key there.")
+@click.option("--url", metavar="STORE", help="Store to work on. [SQLite in a temporary folder]")
+@click.option(
+    "--report", type=click.Path(file_okay=False, path_type=Path), help="Folder for plots and a page."
+)
+@click.option("--callers", default=100, show_default=True, type=click.IntRange(1, 2_000))
+@click.option("--seconds", default=5.0, show_default=True, help="Longest time of one burst.")
+@click.option("--json", "as_json", is_flag=True, help="Answer with JSON.")
+def contention(
+    server: str | None,
+    api_key: str | None,
+    url: str | None,
+    report: Path | None,
+    callers: int,
+    seconds: float,
+    as_json: bool,
+) -> int:
+    """Limit 2, 100 callers, then 10 times as many: atomic admission, and the lock with two kinds of retry."""
+    from semel.lab.runbooks import contention as lab
+    from semel.lab.runbooks import contention_report as page
+    from semel.lab.runbooks.served import Server
+
+    out, book, outcomes = Output(as_json), Book(), []
+    plan = list(lab.server_variants(callers) if server else lab.variants(callers))
+    with out.steps("callers want slots") as told, _store(url, needed=server is None) as store:
+        for number, variant in enumerate(plan):
+            told(variant.name, number, len(plan))
+            if server:
+                outcome = asyncio.run(lab.on_server(Server(server, api_key), variant, seconds))
+            else:
+                outcome = asyncio.run(lab.on_store(store, variant, seconds))
+            outcomes.append(outcome)
+    lab.judge(book, outcomes)
+    written = page.write(report, outcomes) if report else None
+    if as_json:
+        rows = [dict(zip(page.KEYS, page.row(outcome), strict=True)) for outcome in outcomes]
+        out.data({"ok": book.ok, "rows": rows, "checks": [asdict(check) for check in book.checks]})
+    else:
+        out.table(page.COLUMNS, [page.row(outcome) for outcome in outcomes])
+        _conclude(out, book)
+        if written:
+            out.say(f"Plots and table: {written}")
+    return 0 if book.ok else 1
+
+
+@runbook.command()
+@click.option("--server", metavar="URL", expose_value=False, help="Not needed: a window is in no server.")
+@click.option("--report", type=click.Path(file_okay=False, path_type=Path), help="Folder for the plot.")
+@click.option("--json", "as_json", is_flag=True, help="Answer with JSON.")
+def window(report: Path | None, as_json: bool) -> int:
+    """Three years of an entity, without and with a window; what push and evict cost; what is carried."""
+    from semel.lab.runbooks import window as lab
+    from semel.lab.runbooks import window_report as page
+
+    out = Output(as_json)
+    book = Book(lambda check: None if as_json else _tell(out, check))
+    seen = lab.window(book)
+    written = page.write(report, seen) if report else None
+    if as_json:
+        out.data({"ok": book.ok, **seen.data(), "checks": [asdict(check) for check in book.checks]})
+    else:
+        out.table(page.GROWTH, list(page.growth_rows(seen)))
+        out.table(page.COSTS, list(page.cost_rows(seen)))
+        _conclude(out, book, told=True)
+        out.say(f"Plot: {written}" if written else "--report DIR draws this as a plot.")
+    return 0 if book.ok else 1
+
+
+# --- around -----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _server(server: str | None, api_key: str | None, approver_key: str | None, **own: Any) -> Iterator[Any]:
+    from semel.lab.runbooks.served import Server, own_gateway
+
+    if server:
+        yield Server(server.rstrip("/"), api_key, approver_key)
+        return
+    with own_gateway(own["url"], bus=own["bus"], admission=own["admission"]) as started:
+        yield started
+
+
+@contextmanager
+def _store(url: str | None, *, needed: bool) -> Iterator[Any]:
+    """The store, or SQLite in a temporary folder that is gone afterwards."""
+    import tempfile
+
+    from semel.stores.urls import open_store
+
+    with tempfile.TemporaryDirectory(prefix="semel-runbook-") as folder:
+        store = open_store(url or f"sqlite:///{Path(folder) / 'semel.db'}") if needed else None
+        try:
+            yield store
+        finally:
+            if store is not None:
+                store.close()
+
+
+def _carried_out(out: Output, checks: Callable[[Book], Any]) -> int:
+    """The exit code, after each check was told."""
+    book = Book(lambda check: None if out.as_json else _tell(out, check))
+    asyncio.run(checks(book))
+    if out.as_json:
+        out.data({"ok": book.ok, "checks": [asdict(check) for check in book.checks]})
+    else:
+        _conclude(out, book, told=True)
+    return 0 if book.ok else 1
+
+
+def _tell(out: Output, check: Check) -> None:
+    out.say(f"{'ok    ' if check.ok else 'FAILED'}  {check.name}", "green" if check.ok else "red")
+    if not check.ok:
+        out.say(f"        seen: {check.seen}")
+
+
+def _conclude(out: Output, book: Book, *, told: bool = False) -> None:
+    failed = [check for check in book.checks if not check.ok]
+    for check in failed if not told else ():
+        _tell(out, check)
+    out.say(f"{len(book.checks) - len(failed)} of {len(book.checks)} checks hold.")

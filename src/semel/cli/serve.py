@@ -1,0 +1,118 @@
+"""`semel serve`: the gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from semel.cli.output import Output
+from semel.flow.cabinet import Cabinet
+from semel.flow.workflows import Workflows
+from semel.ledger import DEFAULT_URL
+from semel.stores.base import Store
+from semel.stores.urls import hide_password, need, open_store
+
+if TYPE_CHECKING:
+    from semel.gateway.services import Services
+
+# Small enough to read, with everything that a run can have: an order, and a question to a person.
+_SAMPLE = "refund"
+_SAMPLE_STEPS = [
+    {"id": "check", "topic": "refund.check"},
+    {"id": "pay", "topic": "refund.pay", "depends_on": ["check"], "approval": True},
+]
+
+_BODY = """ -d '{"order": 1}'"""
+
+
+def _options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Each also as SEMEL_…; what a text means is said in one place, `semel.gateway.settings`."""
+    for flag, metavar, help_ in (
+        ("--run-key-window", "90d|forever", "How long keys are honoured. [90d]"),
+        ("--lock-ttl", "10s", "Life of a lock whose owner is gone. [10s]"),
+        ("--lock-wait", "2s", "How long a start waits for the lock. [2s]"),
+        ("--lock-retry", "jitter|fixed", "Pause between looks at the lock. [jitter]"),
+        ("--admission", "atomic|lock", "How runs are admitted. [atomic]"),
+        ("--port", "N", "0: any that is free. [8765]"),
+        ("--host", "ADDRESS", "[127.0.0.1]"),
+        ("--bus", "local|nats://…", "Who is told that there is something to look at. [local]"),
+        ("--url", "STORE", f"[SEMEL_URL, else {DEFAULT_URL}]"),
+    ):
+        function = click.option(flag, metavar=metavar, help=help_)(function)
+    return function
+
+
+@click.command()
+@_options
+@click.option("--dev", is_flag=True, default=None, help="No credentials, every role, this machine only.")
+@click.option("--sample", is_flag=True, help=f"Define a small workflow, {_SAMPLE}, to try things with.")
+def serve(sample: bool, **given: Any) -> None:
+    """Serve runs, jobs, approvals and records over HTTP until Ctrl-C or SIGTERM.
+
+    A stop takes no new requests, ends those in flight and closes the store; no answer that was given is lost.
+    Each flag is also read from SEMEL_…, as SEMEL_LOCK_WAIT.
+    """
+    for module in ("starlette", "uvicorn", "prometheus_client", "jsonschema"):
+        need("gateway", module)
+    # Here, not on top: the other commands should not wait for what only this one needs.
+    from semel.gateway import server
+    from semel.gateway.settings import read
+
+    try:
+        settings = read(given, os.environ)
+    except ValueError as wrong:
+        raise click.UsageError(f"{wrong}. Nothing was started.") from None
+    server.log_to_stderr()
+    store = open_store(settings.url)
+    if sample:
+        asyncio.run(_define_sample(store))
+    out = Output()
+    server.run(settings, store, lambda where, services: _tell(out, where, services, sample))
+    out.say("Stopped; everything that was answered is kept.")
+
+
+async def _define_sample(store: Store) -> None:
+    await Workflows(Cabinet(store)).put("default", _SAMPLE, {"steps": _SAMPLE_STEPS})
+
+
+def _tell(out: Output, where: str, services: Services, sample: bool) -> None:
+    settings = services.settings
+    out.say(f"Serving {hide_password(settings.url)} on {where}", "bold")
+    out.say(services.store.durability)
+    if settings.dev:
+        out.say("Nobody is asked who they are (--dev), so only this machine is served.")
+    out.say()
+    if not settings.dev:
+        out.say("Make a key, once:")
+        out.say(f"  {_key_command(settings.url)}", "bold")
+        out.say()
+    out.say("Try:")
+    for line in _lines(where, settings.dev, sample):
+        out.say(f"  {line}", "bold")
+    out.say()
+    out.say("The start a second time answers with the same run and `idempotent-replayed: true`.")
+    out.say("Ctrl-C stops.")
+
+
+def _key_command(url: str) -> str:
+    words = ["semel", "keys", "create", "--tenant", "default", "--role", "admin", "--principal", "me"]
+    words += [] if url == DEFAULT_URL else ["--url", hide_password(url)]
+    return f"export SEMEL_API_KEY=$({shlex.join(words)})"
+
+
+def _lines(where: str, dev: bool, sample: bool) -> list[str]:
+    """Three lines that work as they stand."""
+    api = f"{where}/api/v1"
+    as_whom = "" if dev else ' -H "X-API-Key: $SEMEL_API_KEY"'
+    name = _SAMPLE if sample else "hello"
+    start = f"curl -i {api}/workflows/{name}/runs{as_whom} -H 'Idempotency-Key: order-1'{_BODY}"
+    read = f"curl {api}/runs{as_whom}"
+    if sample:
+        return [start, read, f"curl {where}/metrics"]
+    define = f"curl -X PUT {api}/workflows/{name}{as_whom}" + """ -d '{"steps": []}'"""
+    return [define, start, read]

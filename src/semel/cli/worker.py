@@ -1,0 +1,196 @@
+"""`semel worker`: runs a module's handlers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+import orjson
+from rich.console import Console
+from rich.status import Status
+
+from semel.bus import open_bus
+from semel.cli.output import clean
+from semel.clock import Clock, rfc3339
+from semel.durations import microseconds
+from semel.errors import OpenError
+from semel.ledger import DEFAULT_URL, Ledger
+from semel.stores.urls import hide_password, need, open_store
+from semel.worker import module as modules
+from semel.worker.doors import Away, Door
+from semel.worker.handlers import Handler
+from semel.worker.work import Worker
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+_DEFAULT_TENANT = "default"
+
+
+class _DurationParam(click.ParamType[float]):
+    name = "duration"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        try:
+            return value if isinstance(value, float) else microseconds(value, "it") / 1_000_000
+        except ValueError as wrong:
+            self.fail(str(wrong), param, ctx)
+
+
+_DURATION = _DurationParam()
+
+
+@click.command()
+@click.argument("module")
+@click.option("--url", envvar="SEMEL_URL", metavar="STORE", help=f"[SEMEL_URL, else {DEFAULT_URL}]")
+@click.option("--server", metavar="URL", help="Get jobs from a gateway; tool records stay in --url.")
+@click.option("--api-key", envvar="SEMEL_API_KEY", metavar="KEY", help="For --server. [SEMEL_API_KEY]")
+@click.option("--tenant", metavar="NAME", help=f"[{_DEFAULT_TENANT}; with --server the key's own]")
+@click.option("--topics", multiple=True, metavar="NAME,…", help="Only these. [all that have a handler]")
+@click.option("--concurrency", type=click.IntRange(1, 1_000), default=8, show_default=True, metavar="N")
+@click.option("--bus", envvar="SEMEL_BUS", default="local", metavar="local|nats://…", help="[local]")
+@click.option("--lease", "lease_s", type=_DURATION, default="60s", show_default=True, metavar="TIME")
+@click.option("--grace", "grace_s", type=_DURATION, default="30s", show_default=True, metavar="TIME",
+              help="How long running jobs may take to end after a signal.")  # fmt: skip
+@click.option("--run-key-window", envvar="SEMEL_RUN_KEY_WINDOW", default="90d", metavar="90d|forever",
+              help="As the gateways on this store are told. [90d]")  # fmt: skip
+def worker(module: str, url: str | None, server: str | None, topics: tuple[str, ...], **told: Any) -> int:
+    """Run the functions that MODULE marks with @semel.handler("topic"), until Ctrl-C or SIGTERM.
+
+    MODULE is a name that can be imported, or the path of a Python file. A signal ends it in order: no new
+    jobs, running ones may end. A second one ends it at once.
+    """
+    handlers = _chosen(_handlers(module), topics)
+    store_url = url or DEFAULT_URL
+    store = open_store(store_url)
+    worker_id = f"{socket.gethostname()}:{os.getpid()}"
+    with Ledger(store, tenant=told["tenant"] or _DEFAULT_TENANT) as ledger, _board(store.clock) as board:
+        door = _door(server, ledger, worker_id, told)
+        board.tell("worker.opened", jobs=server or hide_password(store_url), records=hide_password(store_url),
+                   durability=ledger.durability)  # fmt: skip
+        working = Worker(
+            door,
+            ledger,
+            handlers,
+            worker_id=worker_id,
+            concurrency=told["concurrency"],
+            lease_s=told["lease_s"],
+            grace_s=told["grace_s"],
+            tell=board.tell,
+        )
+        left = asyncio.run(_run(working))
+    return 1 if left else 0
+
+
+def _handlers(module: str) -> Mapping[str, Handler]:
+    try:
+        return modules.load(module)
+    except modules.NoHandlers as wrong:
+        raise click.BadParameter(str(wrong), param_hint="MODULE") from None
+
+
+def _chosen(handlers: Mapping[str, Handler], topics: tuple[str, ...]) -> Mapping[str, Handler]:
+    wanted = [name.strip() for text in topics for name in text.split(",")]
+    unknown = sorted(set(wanted) - set(handlers))
+    if unknown:
+        there = ", ".join(sorted(handlers))
+        raise click.BadParameter(
+            f"{', '.join(unknown)}: no handler. There are {there}.", param_hint="--topics"
+        )
+    return {name: handlers[name] for name in wanted} if wanted else handlers
+
+
+def _door(server: str | None, ledger: Ledger, worker_id: str, told: Mapping[str, Any]) -> Door:
+    if server is not None:
+        need("gateway", "httpx")
+        # Here, not on top: a worker at a store needs no HTTP client.
+        from semel.worker.http_door import HttpDoor
+
+        return HttpDoor(server, told["api_key"], worker_id, told["tenant"])
+    from semel.worker.store_door import StoreDoor
+
+    window = told["run_key_window"]
+    kept_us = None if window == "forever" else int(_DURATION.convert(window, None, None) * 1_000_000)
+    bus = open_bus(told["bus"], ledger.clock)
+    return StoreDoor(ledger.store, bus, ledger.tenant, worker_id, kept_us)
+
+
+async def _run(working: Worker) -> int:
+    with _signals(working):
+        try:
+            return await working.run()
+        except Away as away:
+            # Later it would be waited for; who is not there at the start is most likely misspelt.
+            raise OpenError(
+                away.message, corrective_action="Start it first, or correct --server or --url."
+            ) from None
+
+
+@contextmanager
+def _signals(working: Worker) -> Iterator[None]:
+    """The first one asks for a stop in order, the second one ends the process."""
+    loop, asked = asyncio.get_running_loop(), False
+
+    def arrived(number: int, _: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            os._exit(128 + number)
+        asked = True
+        loop.call_soon_threadsafe(working.stop)
+
+    before = {number: signal.signal(number, arrived) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+# --- progress -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _board(clock: Clock) -> Iterator[_Board]:
+    """A line that moves on a terminal's standard error; lines of JSON elsewhere."""
+    console = Console(stderr=True, highlight=False, markup=False)
+    if not console.is_terminal:
+        yield _Board(clock, console, None)
+        return
+    with console.status("Starting") as status:
+        yield _Board(clock, console, status)
+
+
+class _Board:
+    """What happened, without inputs, results, keys or messages: those may hold what belongs in no log."""
+
+    def __init__(self, clock: Clock, console: Console, status: Status | None) -> None:
+        self._clock = clock
+        self._console = console
+        self._status = status
+        self._count: Counter[str] = Counter()
+
+    def tell(self, event: str, **facts: Any) -> None:
+        self._count[event] += 1
+        if self._status is None:
+            line = {"at": rfc3339(self._clock.now_us()), "event": event, **facts}
+            click.echo(orjson.dumps(line, default=str), err=True)
+            return
+        self._status.update(self._line())
+        if not event.startswith("job.") or event in ("job.failed", "job.lost", "job.waiting"):
+            told = "  ".join(f"{name}={value}" for name, value in facts.items())
+            self._console.print(clean(f"{event}  {told}"), soft_wrap=True)
+
+    def _line(self) -> str:
+        count = self._count
+        ended = sum(count[f"job.{end}"] for end in ("succeeded", "failed", "retried", "lost", "handed_back"))
+        return (
+            f"{count['job.started'] - ended} running, {count['job.succeeded']} succeeded,"
+            f" {count['job.failed']} failed, {count['job.retried']} retried, {count['job.lost']} lost"
+        )

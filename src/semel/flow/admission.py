@@ -1,0 +1,153 @@
+"""A run starts: replay, then workflow, then input, then slot; key, run and messages in one atomic step.
+
+A refusal leaves nothing behind, so there is nothing to clean up, and no crash can poison a key. A replay is
+answered before anything else is judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import orjson
+
+from semel.flow import shelves
+from semel.flow.cabinet import Cabinet
+from semel.flow.keys import KeyRecord, Keys
+from semel.flow.problems import Problem
+from semel.flow.progress import Change
+from semel.flow.values import Answer, Caller
+from semel.flow.workflows import Known, Workflows
+from semel.stores.documents import Committed, Draft, Room
+
+# How often a definition may change, or a key lapse, under one request.
+_TRIES = 20
+
+# Runs end by the second rather than by the millisecond.
+_SLOT_RETRY_S = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A request for a run. `begin` begins it in a change, by what is known of its workflow."""
+
+    caller: Caller
+    scope: str  # run or rerun
+    workflow_id: str
+    key: str | None
+    fingerprint: str
+    begin: Callable[[Change, Known], None]
+    objection: Callable[[Known], Problem | None]
+
+
+class Plan(NamedTuple):
+    """What would be written, and on which conditions."""
+
+    answer: bytes
+    run_id: str
+    key_id: str | None
+    expect: Mapping[str, str | None]
+    put: tuple[Draft, ...]
+    room: tuple[Room, ...]
+
+
+class Admission:
+    """The atomic strategy."""
+
+    def __init__(self, cabinet: Cabinet, workflows: Workflows, keys: Keys) -> None:
+        self.cabinet = cabinet
+        self.workflows = workflows
+        self.keys = keys
+
+    async def admit(self, start: Start) -> Answer:
+        key_tag: str | None = None
+        for _ in range(_TRIES):
+            known = await self.workflows.known(start.caller.tenant, start.workflow_id)
+            if start.objection(known) is not None:
+                known = await self.fresh(start)
+                if problem := start.objection(known):
+                    return await self.replay_or(
+                        problem, start.caller.tenant, start.scope, start.key, start.fingerprint
+                    )
+            plan = await self.plan(start, known, key_tag)
+            committed = await self.commit(start, plan)
+            if committed.done or plan.run_id in committed.found:
+                return Answer(plan.answer)  # found: its reply was lost, and the run has gone on since
+            if committed.full is not None:
+                raise no_slot(committed.full, committed.count)
+            if plan.key_id is not None and plan.key_id in committed.found:
+                document = committed.found[plan.key_id]
+                if answer := self.keys.replay(document, start.fingerprint, committed.now_us):
+                    return answer
+                key_tag = document and document.tag
+            self.workflows.forget(start.caller.tenant, start.workflow_id)
+        raise Problem(
+            "store_unavailable", "Definitions change faster than a run can start. Nothing was kept."
+        )
+
+    async def fresh(self, start: Start) -> Known:
+        """As it is in the store: a refusal is not based on what was true a while ago."""
+        self.workflows.forget(start.caller.tenant, start.workflow_id)
+        return await self.workflows.known(start.caller.tenant, start.workflow_id)
+
+    async def replay_or(
+        self, problem: Problem, tenant: str, scope: str, key: str | None, fingerprint: str
+    ) -> Answer:
+        """The answer that the key had before what it began from changed or went; else the problem."""
+        if key is not None:
+            id_ = self.keys.id(tenant, scope, key)
+            found = await self.cabinet.fetch(tenant, id_)
+            answer = self.keys.replay(found.get(id_), fingerprint, await self.cabinet.now_us())
+            if answer is not None:
+                return answer
+        raise problem
+
+    async def plan(self, start: Start, known: Known, key_tag: str | None) -> Plan:
+        change = Change(start.caller.tenant, await self.cabinet.now_us(), self.cabinet.new_id)
+        start.begin(change, known)
+        run = change.run
+        assert run is not None
+        answer = orjson.dumps({"run_id": run.run_id, "workflow_id": run.workflow_id, "status": run.status})
+        # A run that exists already is this one: writing it again would take back what it has done since.
+        expect: dict[str, str | None] = {**known.tags, run.run_id: None}
+        put, key_id = change.drafts(self.keys.kept_us), None
+        if start.key is not None:
+            record = self._key_record(start, change.now_us, answer, run.run_id)
+            key_id = record.id
+            put, expect = (*put, record.draft()), expect | {key_id: key_tag}
+        return Plan(answer, run.run_id, key_id, expect, put, _room(known, run.workflow_id))
+
+    async def commit(self, start: Start, plan: Plan) -> Committed:
+        return await self.cabinet.commit(start.caller.tenant, plan.expect, plan.put, room=plan.room)
+
+    def _key_record(self, start: Start, now_us: int, answer: bytes, run_id: str) -> KeyRecord:
+        assert start.key is not None
+        return KeyRecord(
+            id=self.keys.id(start.caller.tenant, start.scope, start.key),
+            scope=start.scope,
+            key=start.key,
+            fingerprint=start.fingerprint,
+            created_us=now_us,
+            expires_us=self.keys.expires_us(now_us),
+            answer=answer.decode(),
+            run_id=run_id,
+        )
+
+
+def _room(known: Known, workflow_id: str) -> tuple[Room, ...]:
+    rooms = [Room(shelves.SLOTS, known.limit)]
+    if known.workflow is not None and known.workflow.max_concurrent_runs is not None:
+        rooms.append(Room(shelves.slots_of(workflow_id), known.workflow.max_concurrent_runs))
+    return tuple(rooms)
+
+
+def no_slot(full: Room, count: int) -> Problem:
+    return Problem(
+        "max_concurrent_runs_reached",
+        f"{count} of {full.limit} runs are active. Nothing was kept: the same key works once a slot is free.",
+        retry_after_s=_SLOT_RETRY_S,
+        current=count,
+        limit=full.limit,
+        scope="tenant" if full.shelf == shelves.SLOTS else "workflow",
+    )

@@ -1,0 +1,82 @@
+"""Read, decide, commit; and again if something changed in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from semel.errors import StoreUnavailable
+from semel.flow.shelves import OUTBOX
+from semel.stores.base import Query, Store
+from semel.stores.documents import Commit, Committed, Document, Draft, Fetch, Room, Scan, Scanned
+
+T = TypeVar("T")
+
+# A reply may be lost together with its connection: the same commit is asked once more on another.
+_TRIES = 2
+
+
+class Cabinet:
+    """The documents of a store, for any tenant."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.clock = store.clock
+        self.nudge: Callable[[str], None] = lambda _: None  # called when a tenant has something to send
+        self._ahead_us: int | None = None  # the store's clock, against the monotonic one here
+
+    async def now_us(self) -> int:
+        """By the store's clock, near enough: what depends on it is judged by tags, not by times."""
+        if self._ahead_us is None:
+            await self.fetch("default")
+        assert self._ahead_us is not None
+        return self._monotonic_us() + self._ahead_us
+
+    def new_id(self, kind: str) -> str:
+        return f"{kind}_{self.clock.token().hex()}"
+
+    async def fetch(self, tenant: str, *ids: str) -> Mapping[str, Document]:
+        fetched = await self.ask(Fetch(tenant, ids))
+        self._learn(fetched.now_us)
+        return fetched.documents
+
+    async def scan(self, query: Scan) -> Scanned:
+        scanned = await self.ask(query)
+        self._learn(scanned.now_us)
+        return scanned
+
+    async def commit(
+        self,
+        tenant: str,
+        expect: Mapping[str, str | None],
+        put: tuple[Draft, ...] = (),
+        drop: tuple[str, ...] = (),
+        room: tuple[Room, ...] = (),
+        tag: str | None = None,
+    ) -> Committed:
+        commit = Commit(tenant, tag or self.new_tag(), expect, put, drop, room)
+        committed = await self._insist(commit)
+        self._learn(committed.now_us)
+        if committed.done and any(place.shelf == OUTBOX for draft in put for place in draft.places):
+            self.nudge(tenant)
+        return committed
+
+    def new_tag(self) -> str:
+        return self.clock.token().hex()
+
+    async def _insist(self, commit: Commit) -> Committed:
+        for _ in range(_TRIES - 1):
+            try:
+                return await self.ask(commit)
+            except StoreUnavailable:
+                pass  # perhaps only the reply was lost; the tag makes asking again harmless
+        return await self.ask(commit)
+
+    async def ask(self, query: Query[T]) -> T:
+        return await self.store.aask(query)
+
+    def _learn(self, store_now_us: int) -> None:
+        self._ahead_us = store_now_us - self._monotonic_us()
+
+    def _monotonic_us(self) -> int:
+        return int(self.clock.monotonic() * 1_000_000)

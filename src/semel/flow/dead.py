@@ -1,0 +1,123 @@
+"""Dead letters: messages that a consumer failed on too often, put aside to be read and retried once.
+
+document      id                  shelves, and what the score is
+dead letter   dead_<digest>       dead: when it was put aside; expiry: when it is forgotten
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+
+from semel.clock import rfc3339
+from semel.flow import shelves
+from semel.flow.cabinet import Cabinet
+from semel.flow.inbox import KEPT_US, RETRY
+from semel.flow.keys import Keys
+from semel.flow.model import Message, to_bytes
+from semel.flow.problems import Problem
+from semel.flow.values import Answer, Caller, Page, next_after
+from semel.keys import frame
+from semel.limits import MESSAGE_CHARS_MAX
+from semel.stores.documents import Document, Draft, Place, Scan
+
+DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    id: str
+    consumer: str
+    message: Message
+    deliveries: int
+    error: str
+    dead_us: int
+    retried_us: int | None = None
+    retried_by: str | None = None
+    retry_key: str | None = None  # the key's own id, which tells nobody what the key is
+
+    def draft(self, kept_us: int | None = KEPT_US) -> Draft:
+        places = [Place(DEAD, self.dead_us)]
+        if kept_us is not None:
+            places.append(Place(shelves.EXPIRY, self.dead_us + kept_us))
+        return Draft(self.id, to_bytes(self), tuple(places))
+
+
+def letter(consumer: str, message: Message, deliveries: int, error: str, now_us: int) -> DeadLetter:
+    digest = hashlib.sha256(frame("semel/dead/1", consumer, message.id)).digest()[:16].hex()
+    return DeadLetter(f"dead_{digest}", consumer, message, deliveries, error[:MESSAGE_CHARS_MAX], now_us)
+
+
+def letter_of(body: bytes) -> DeadLetter:
+    data = orjson.loads(body)
+    return DeadLetter(**data | {"message": Message(**data["message"])})
+
+
+class DeadLetters:
+    """For `GET /api/v1/dead-letters` and `POST /api/v1/dead-letters/{id}/retry`."""
+
+    def __init__(self, cabinet: Cabinet, keys: Keys) -> None:
+        self._cabinet = cabinet
+        self._keys = keys
+
+    async def list(self, tenant: str, after: tuple[int, str] | None, limit: int) -> Page:
+        """Newest first."""
+        scanned = await self._cabinet.scan(Scan(tenant, DEAD, limit, newest=True, after=after))
+        documents = list(scanned.documents)
+        return Page([view(letter_of(each.body)) for each in documents], next_after(documents, DEAD, limit))
+
+    async def get(self, tenant: str, id_: str) -> dict[str, Any]:
+        return view(letter_of((await self._document(tenant, id_)).body))
+
+    async def retry(self, caller: Caller, id_: str, key: str | None) -> Answer:
+        """The message is sent again, once: the same key again is replayed, anything else refused."""
+        key_id = None if key is None else self._keys.id(caller.tenant, "dead-letter", key)
+        while True:
+            document = await self._document(caller.tenant, id_)
+            found = letter_of(document.body)
+            if found.retried_us is not None:
+                if key_id is None or found.retry_key != key_id:
+                    raise Problem("message_already_retried")
+                return Answer(orjson.dumps(view(found)), replayed=True)
+            retried = await self._retried(caller, found, key_id)
+            put = (retried.draft(self._keys.kept_us), shelves.message_draft(_again(retried)))
+            if (await self._cabinet.commit(caller.tenant, {id_: document.tag}, put)).done:
+                return Answer(orjson.dumps(view(retried)))
+
+    async def _retried(self, caller: Caller, found: DeadLetter, key_id: str | None) -> DeadLetter:
+        now_us = await self._cabinet.now_us()
+        return replace(found, retried_us=now_us, retried_by=caller.principal, retry_key=key_id)
+
+    async def _document(self, tenant: str, id_: str) -> Document:
+        document = (await self._cabinet.fetch(tenant, id_)).get(id_)
+        if document is None or not id_.startswith("dead_"):
+            raise Problem("message_not_found")
+        return document
+
+
+def _again(found: DeadLetter) -> Message:
+    """Under an id of its own, or a broker would drop it; consumers that handled the first one know it."""
+    assert found.retried_us is not None
+    return replace(found.message, id=found.message.id + RETRY, at_us=found.retried_us)
+
+
+def view(found: DeadLetter) -> dict[str, Any]:
+    message = found.message
+    return {
+        "id": found.id,
+        "message_id": message.id,
+        "type": message.type,
+        "topic": message.topic,
+        "run_id": message.run_id,
+        "job_id": message.job_id,
+        "consumer": found.consumer,
+        "deliveries": found.deliveries,
+        "error": found.error,
+        "created_at": rfc3339(message.at_us),
+        "dead_at": rfc3339(found.dead_us),
+        "retried_at": rfc3339(found.retried_us),
+        "retried_by": found.retried_by,
+    }

@@ -1,0 +1,111 @@
+"""Messages arrive: each is handled once by a consumer, however often and however late it is delivered.
+
+document    id                          shelves
+inbox       inbox/<consumer>/<message>  expiry: when its window closes, or its claim has long lapsed
+
+Claimed before it is handled, settled in one commit with what handling it writes. A claim whose consumer died
+lapses, and the next delivery takes it over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import orjson
+
+from semel.flow import shelves
+from semel.flow.cabinet import Cabinet
+from semel.flow.model import Message
+from semel.stores.documents import Document, Draft, Place
+
+# As long as keys are kept: the longest time after which a broker was seen to deliver something again.
+KEPT_US = 90 * 86_400_000_000
+
+RETRY = ":retry"
+
+
+class Claimed(NamedTuple):
+    """The message is this consumer's to handle."""
+
+    message: Message
+    id: str
+    tag: str
+
+
+class Busy(NamedTuple):
+    """Somebody else is at it, at most until then."""
+
+    until_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Handled:
+    """It was handled before."""
+
+
+class Inbox:
+    """The inbox of one consumer, for messages of any tenant."""
+
+    def __init__(self, cabinet: Cabinet, consumer: str, kept_us: int | None = KEPT_US) -> None:
+        self._cabinet = cabinet
+        self._consumer = consumer
+        self._kept_us = kept_us
+
+    async def claim(self, message: Message, lease_us: int) -> Claimed | Busy | Handled:
+        """Whose the message is from now on."""
+        id_, seen, tag = self.id(message), None, self._cabinet.new_tag()
+        while True:
+            now_us = await self._cabinet.now_us()
+            draft = _claim(id_, now_us + lease_us, self._kept_us)
+            committed = await self._cabinet.commit(message.tenant, {id_: seen}, (draft,), tag=tag)
+            if committed.done:
+                return Claimed(message, id_, tag)
+            found = committed.found[id_]
+            if (standing := _standing(found, committed.now_us)) is not None:
+                return standing
+            seen = found and found.tag
+
+    async def settle(self, claimed: Claimed, drafts: Iterable[Draft] = ()) -> bool:
+        """Handled, together with what that writes; False, and nothing is written, if the claim was lost."""
+        now_us = await self._cabinet.now_us()
+        handled = _document(claimed.id, {"handled_us": now_us}, now_us, self._kept_us)
+        expect = {claimed.id: claimed.tag}
+        committed = await self._cabinet.commit(claimed.message.tenant, expect, (handled, *drafts))
+        return committed.done
+
+    async def release(self, claimed: Claimed, drafts: Iterable[Draft] = ()) -> bool:
+        """Not handled: the next delivery may try. False if the claim was lost."""
+        expect = {claimed.id: claimed.tag}
+        tenant = claimed.message.tenant
+        return (await self._cabinet.commit(tenant, expect, tuple(drafts), (claimed.id,))).done
+
+    def id(self, message: Message) -> str:
+        """A message that is retried by hand is the same one: whoever has handled it does nothing."""
+        return f"inbox/{self._consumer}/{original_id(message.id)}"
+
+
+def original_id(message_id: str) -> str:
+    while message_id.endswith(RETRY):
+        message_id = message_id.removesuffix(RETRY)
+    return message_id
+
+
+def _claim(id_: str, until_us: int, kept_us: int | None) -> Draft:
+    return _document(id_, {"until_us": until_us}, until_us, kept_us)
+
+
+def _document(id_: str, body: dict[str, int], at_us: int, kept_us: int | None) -> Draft:
+    places = () if kept_us is None else (Place(shelves.EXPIRY, at_us + kept_us),)
+    return Draft(id_, orjson.dumps(body), places)
+
+
+def _standing(found: Document | None, now_us: int) -> Busy | Handled | None:
+    """Why it cannot be claimed; None if it can."""
+    if found is None:
+        return None
+    body = orjson.loads(found.body)
+    if "handled_us" in body:
+        return Handled()
+    return Busy(body["until_us"]) if body["until_us"] > now_us else None

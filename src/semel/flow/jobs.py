@@ -1,0 +1,191 @@
+"""Jobs: create, lease, keep alive, end. Delivery is at least once; a contract in the worker makes it once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from semel.flow import progress, shelves, views
+from semel.flow.cabinet import Cabinet
+from semel.flow.keys import KeyRecord, Keys, fingerprint
+from semel.flow.model import Job, job_of, run_of
+from semel.flow.problems import Problem
+from semel.flow.progress import Change
+from semel.flow.values import Answer, Caller
+from semel.flow.workflows import gate
+from semel.stores.documents import Document, Room, Scan
+
+# Live jobs of a tenant: a client in a loop is stopped before it fills the store.
+LIVE_JOBS_MAX = 10_000
+
+# How long a waiting worker sleeps if no doorbell rings: a lost one costs at most this.
+_LOOK_AGAIN_S = 1.0
+
+Wait = Callable[[str, Sequence[str], float], Awaitable[None]]
+
+
+class Jobs:
+    """`wait(tenant, topics, seconds)` returns when a doorbell rings for one of the topics, or later."""
+
+    def __init__(self, cabinet: Cabinet, keys: Keys, wait: Wait) -> None:
+        self._cabinet = cabinet
+        self._keys = keys
+        self._wait = wait
+
+    async def create(
+        self, caller: Caller, key: str | None, topic: str, input: Any, approval: Any, labels: Any
+    ) -> Answer:
+        """A job of its own, once for the key."""
+        terms = {"topic": topic, "input": input, "approval": approval, "labels": labels}
+        print_, question, seen = fingerprint("job", "", terms), gate(approval), None
+        while True:
+            now_us = await self._cabinet.now_us()
+            change = Change(caller.tenant, now_us, self._cabinet.new_id)
+            job = Job(change.new_id("job"), topic, input, "queued", caller.principal, now_us, labels)
+            job = progress.open_job(change, job, question)
+            answer = orjson.dumps(views.job(job))
+            # A job that exists already is this one: writing it again would take it from whoever leased it.
+            expect: dict[str, str | None] = {job.job_id: None}
+            put = change.drafts(self._keys.kept_us)
+            if key is not None:
+                record = self._key_record(caller, key, print_, answer, job)
+                put, expect = (*put, record.draft()), {**expect, record.id: seen}
+            room = (Room(shelves.LIVE, LIVE_JOBS_MAX),)
+            committed = await self._cabinet.commit(caller.tenant, expect, put, room=room)
+            if committed.done or job.job_id in committed.found:
+                return Answer(answer)  # found: its reply was lost, and the job has gone on since
+            if committed.full is not None:
+                raise Problem("quota_reached", retry_after_s=1, current=committed.count, limit=LIVE_JOBS_MAX)
+            (document,) = committed.found.values()
+            if replayed := self._keys.replay(document, print_, committed.now_us):
+                return replayed
+            seen = document and document.tag
+
+    def _key_record(self, caller: Caller, key: str, print_: str, answer: bytes, job: Job) -> KeyRecord:
+        return KeyRecord(
+            id=self._keys.id(caller.tenant, "job", key),
+            scope="job",
+            key=key,
+            fingerprint=print_,
+            created_us=job.created_us,
+            expires_us=self._keys.expires_us(job.created_us),
+            answer=answer.decode(),
+            job_id=job.job_id,
+        )
+
+    async def get(self, tenant: str, job_id: str) -> dict[str, Any]:
+        return views.job(job_of((await self.document(tenant, job_id)).body))
+
+    async def document(self, tenant: str, job_id: str) -> Document:
+        document = (await self._cabinet.fetch(tenant, job_id)).get(job_id)
+        if document is None or not job_id.startswith("job_"):
+            raise Problem("job_not_found")
+        return document
+
+    # --- leases ----------------------------------------------------------------------------------
+
+    async def lease(
+        self,
+        caller: Caller,
+        topics: Sequence[str],
+        max_: int,
+        lease_s: float,
+        worker_id: str | None,
+        wait_s: float = 0,
+    ) -> dict[str, Any]:
+        """At most so many jobs, the longest queued first; if there are none, after a while or a doorbell."""
+        clock = self._cabinet.clock
+        give_up = clock.monotonic() + wait_s
+        while True:
+            jobs = await self._lease(caller.tenant, topics, max_, int(lease_s * 1_000_000), worker_id)
+            left_s = give_up - clock.monotonic()
+            if jobs or left_s <= 0:
+                return {"jobs": [views.leased(job, caller.tenant) for job in jobs]}
+            await self._wait(caller.tenant, topics, min(left_s, _LOOK_AGAIN_S))
+
+    async def _lease(
+        self, tenant: str, topics: Sequence[str], max_: int, lease_us: int, worker_id: str | None
+    ) -> list[Job]:
+        jobs: list[Job] = []
+        for topic in dict.fromkeys(topics):
+            after: tuple[int, str] | None = None
+            while len(jobs) < max_:
+                scan = Scan(tenant, shelves.ready(topic), max_ - len(jobs), after=after)
+                scanned = await self._cabinet.scan(scan)
+                if not scanned.documents:
+                    break
+                for document in scanned.documents:
+                    job = job_of(document.body)
+                    after = job.queued_us, job.job_id
+                    taken = progress.lease(job, scanned.now_us, lease_us, worker_id)
+                    # Another worker may have been quicker: then this one is theirs.
+                    if await self._write(tenant, document, taken):
+                        jobs.append(taken)
+        return jobs
+
+    async def heartbeat(self, caller: Caller, job_id: str, fence: int, lease_s: float) -> dict[str, Any]:
+        """The lease lasts for so long from now."""
+        while True:
+            document = await self.document(caller.tenant, job_id)
+            job = _held(document, fence)
+            until_us = await self._cabinet.now_us() + int(lease_s * 1_000_000)
+            renewed = replace(job, lease_until_us=until_us)
+            if await self._write(caller.tenant, document, renewed):
+                return {
+                    "job_id": job_id,
+                    "fence": fence,
+                    "lease_expires_at": views.leased(renewed, "")["lease_expires_at"],
+                }
+
+    async def _write(self, tenant: str, seen: Document, job: Job) -> bool:
+        draft = shelves.job_draft(job, self._keys.kept_us)
+        return (await self._cabinet.commit(tenant, {seen.id: seen.tag}, (draft,))).done
+
+    # --- results ---------------------------------------------------------------------------------
+
+    async def result(
+        self, caller: Caller, job_id: str, fence: int, status: str, result: Any, error: Any
+    ) -> Answer:
+        """The attempt under this fence ended so; what follows for the run is written with it."""
+        digest = hashlib.sha256(
+            orjson.dumps((status, result, error), option=orjson.OPT_SORT_KEYS)
+        ).hexdigest()
+        while True:
+            document = await self.document(caller.tenant, job_id)
+            job = job_of(document.body)
+            if job.told == (fence, digest):
+                return Answer(orjson.dumps(views.job(job)), replayed=True)
+            held = replace(_held(document, fence), told=(fence, digest))
+            expect: dict[str, str | None] = {document.id: document.tag}
+            run = None
+            if job.run_id is not None:
+                parent = (await self._cabinet.fetch(caller.tenant, job.run_id))[job.run_id]
+                run, expect[parent.id] = run_of(parent.body), parent.tag
+            change = Change(caller.tenant, await self._cabinet.now_us(), self._cabinet.new_id, run)
+            if status == "succeeded":
+                progress.succeed(change, held, result)
+            else:
+                progress.fail(change, held, _error(error))
+            if (await self._cabinet.commit(caller.tenant, expect, change.drafts(self._keys.kept_us))).done:
+                return Answer(orjson.dumps(views.job(change.jobs[job_id])))
+
+
+def _held(document: Document, fence: int) -> Job:
+    """The job, if it is leased under this fence. A lapsed lease that nobody took is still its owner's."""
+    job = job_of(document.body)
+    if job.status != "leased" or job.fence != fence:
+        raise Problem("ownership_lost", job_status=job.status)
+    return job
+
+
+def _error(error: Any) -> dict[str, Any]:
+    given = error or {}
+    return {
+        "code": given.get("code", "failed"),
+        "message": given.get("message", ""),
+        "retriable": bool(given.get("retriable", True)),
+    }

@@ -1,0 +1,120 @@
+"""Idempotency keys of runs, jobs and reruns: claimed in the commit that does what they stand for.
+
+A key's document has the answer itself, to the byte, so that a replay needs nothing else. Under the lock
+strategy it exists before the run does, as a *reservation* with a short life.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from semel.clock import rfc3339
+from semel.flow import shelves
+from semel.flow.cabinet import Cabinet
+from semel.flow.model import to_bytes
+from semel.flow.problems import Problem
+from semel.flow.values import Answer, Page, next_after
+from semel.keys import canonical, frame
+from semel.stores.documents import Document, Draft, Place, Scan
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRecord:
+    id: str
+    scope: str  # run, job, rerun
+    key: str
+    fingerprint: str
+    created_us: int
+    expires_us: int | None  # None: never
+    answer: str | None = None  # None: reserved, until `reserved_until_us`
+    reserved_until_us: int = 0
+    run_id: str | None = None
+    job_id: str | None = None
+
+    def draft(self) -> Draft:
+        places = [
+            Place(shelves.KEYS, self.created_us),
+            Place(f"{shelves.KEYS}/{self.scope}", self.created_us),
+        ]
+        if self.expires_us is not None:
+            places.append(Place(shelves.EXPIRY, self.expires_us))
+        return Draft(self.id, to_bytes(self), tuple(places))
+
+
+def key_record(document: Document) -> KeyRecord:
+    return KeyRecord(**orjson.loads(document.body))
+
+
+def fingerprint(scope: str, target: str, body: Any) -> str:
+    """What a key stands for: the same route, target and JSON value, however it was spelt."""
+    return hashlib.sha256(frame("semel/request/1", scope, target, canonical(body))).hexdigest()
+
+
+class Keys:
+    """The keys of every tenant of a store."""
+
+    def __init__(self, cabinet: Cabinet, kept_us: int | None) -> None:
+        self._cabinet = cabinet
+        self.kept_us = kept_us
+
+    def id(self, tenant: str, scope: str, key: str) -> str:
+        """Found from the key, and tells nobody what the key is."""
+        secret = self._cabinet.store.secret_key
+        return "rec_" + hmac.digest(secret, frame("semel/rec/1", tenant, scope, key), "sha256")[:16].hex()
+
+    def expires_us(self, now_us: int) -> int | None:
+        return None if self.kept_us is None else now_us + self.kept_us
+
+    def replay(self, document: Document | None, fingerprint: str, now_us: int) -> Answer | None:
+        """The first answer; None if the key is free. A Problem if it is another request's, or on its way."""
+        if document is None:
+            return None
+        record = key_record(document)
+        if record.expires_us is not None and record.expires_us <= now_us:
+            return None
+        if record.answer is None and record.reserved_until_us <= now_us:
+            return None  # whoever reserved it is gone, and nothing was created
+        if record.fingerprint != fingerprint:
+            raise Problem("idempotency_key_reused")
+        if record.answer is None:
+            raise Problem("idempotency_in_flight", retry_after_s=1)
+        return Answer(record.answer.encode(), replayed=True)
+
+    async def get(self, tenant: str, id_: str) -> dict[str, Any] | None:
+        document = (await self._cabinet.fetch(tenant, id_)).get(id_)
+        if document is None or not id_.startswith("rec_"):
+            return None
+        return view(key_record(document))
+
+    async def find(self, tenant: str, scope: str, key: str) -> dict[str, Any] | None:
+        return await self.get(tenant, self.id(tenant, scope, key))
+
+    async def list(self, tenant: str, scope: str | None, after: tuple[int, str] | None, limit: int) -> Page:
+        shelf = f"{shelves.KEYS}/{scope}" if scope else shelves.KEYS
+        scanned = await self._cabinet.scan(Scan(tenant, shelf, limit, newest=True, after=after))
+        documents = list(scanned.documents)
+        return Page([view(key_record(each)) for each in documents], next_after(documents, shelf, limit))
+
+
+def view(record: KeyRecord) -> dict[str, Any]:
+    """As `GET /api/v1/records` shows it."""
+    done = record.answer is not None
+    return {
+        "id": record.id,
+        "scope": "run" if record.scope == "rerun" else record.scope,
+        "tool": None,
+        "key": record.key,
+        "state": "done" if done else "pending",
+        "fence": None,
+        "attempts": 1,
+        "created_at": rfc3339(record.created_us),
+        "settled_at": rfc3339(record.created_us) if done else None,
+        "expires_at": rfc3339(record.expires_us),
+        "run_id": record.run_id,
+        "job_id": record.job_id,
+    }

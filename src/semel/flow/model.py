@@ -1,0 +1,157 @@
+"""Workflow, run, job: plain values, and their bytes. What may follow what is in `progress`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+
+LIVE_RUN = frozenset({"running", "waiting"})
+LIVE_JOB = frozenset({"waiting", "queued", "leased"})
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """A person has to say yes first."""
+
+    expires_in_us: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a workflow, and how it stands in a run."""
+
+    id: str
+    topic: str
+    depends_on: tuple[str, ...] = ()
+    gate: Gate | None = None
+    own_input: bool = False  # else the job gets the run's input
+    input: Any = None
+    status: str = (
+        "pending"  # then its job's: waiting, queued, succeeded, failed, denied, cancelled; or skipped
+    )
+    job_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Workflow:
+    id: str
+    steps: tuple[Step, ...]
+    max_concurrent_runs: int | None = None
+    input_schema: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    run_id: str
+    workflow_id: str
+    status: str
+    input: Any
+    steps: tuple[Step, ...]
+    submitted_by: str
+    created_us: int
+    ended_us: int | None = None
+    result: Any = None
+    error: Any = None
+    rerun_of: str | None = None
+    seq: int = 0  # events of its timeline so far
+
+    def step(self, step_id: str) -> Step:
+        return next(step for step in self.steps if step.id == step_id)
+
+    def with_step(self, changed: Step) -> Run:
+        return replace(self, steps=tuple(changed if step.id == changed.id else step for step in self.steps))
+
+    @property
+    def live_jobs(self) -> tuple[str, ...]:
+        return tuple(step.job_id for step in self.steps if step.job_id and step.status in LIVE_JOB)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a person is asked, and until when."""
+
+    expires_us: int
+    reason: str = ""
+    revision: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a person said. The first one stands."""
+
+    status: str  # approved, rejected
+    by: str
+    at_us: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    job_id: str
+    topic: str
+    input: Any
+    status: str
+    submitted_by: str
+    created_us: int
+    labels: Any = None
+    run_id: str | None = None
+    step_id: str | None = None
+    attempt: int = 0
+    fence: int = 0
+    queued_us: int = 0
+    lease_until_us: int | None = None
+    worker_id: str | None = None
+    ended_us: int | None = None
+    result: Any = None
+    error: Any = None
+    question: Question | None = None
+    decision: Decision | None = None
+    bus_msg_id: str | None = None
+    told: tuple[int, str] | None = None  # fence and digest of the last result that was taken
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A doorbell: says that there is something to look at. Its id is the same however often it is sent."""
+
+    id: str
+    tenant: str
+    type: str  # run.started, run.ended, job.queued, job.waiting, approval.approved, approval.rejected
+    at_us: int
+    topic: str | None = None
+    run_id: str | None = None
+    job_id: str | None = None
+
+
+def to_bytes(value: Any) -> bytes:
+    return orjson.dumps(value)
+
+
+def run_of(body: bytes) -> Run:
+    data = orjson.loads(body)
+    return Run(**data | {"steps": tuple(map(_step, data["steps"]))})
+
+
+def workflow_of(body: bytes) -> Workflow:
+    data = orjson.loads(body)
+    return Workflow(**data | {"steps": tuple(map(_step, data["steps"]))})
+
+
+def job_of(body: bytes) -> Job:
+    data = orjson.loads(body)
+    data["question"] = data["question"] and Question(**data["question"])
+    data["decision"] = data["decision"] and Decision(**data["decision"])
+    data["told"] = data["told"] and tuple(data["told"])
+    return Job(**data)
+
+
+def message_of(body: bytes) -> Message:
+    return Message(**orjson.loads(body))
+
+
+def _step(data: dict[str, Any]) -> Step:
+    gate = data["gate"] and Gate(**data["gate"])
+    return Step(**data | {"depends_on": tuple(data["depends_on"]), "gate": gate})

@@ -1,0 +1,291 @@
+"""What follows what in a run: pure, deterministic, written once. Time and ids are given.
+
+A `Change` gathers what one decision does to a run and its jobs: documents, timeline, messages. The functions
+below make decisions in it; `Change.drafts` is what a commit then writes, all or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from semel.flow import shelves
+from semel.flow.model import LIVE_JOB, Decision, Gate, Job, Message, Question, Run, Step, to_bytes
+from semel.stores.documents import Draft, Place
+
+# A step that ended so lets nothing that depends on it begin.
+_UNSUCCESSFUL = frozenset({"failed", "denied", "cancelled", "skipped"})
+
+# A failure may be chance; three in a row are not.
+ATTEMPTS_MAX = 3
+
+# A job whose worker vanishes each time takes workers down with it: somebody has to look at it.
+LEASES_MAX = 20
+
+
+class Change:
+    """What one decision changes, at one moment."""
+
+    def __init__(
+        self, tenant: str, now_us: int, new_id: Callable[[str], str], run: Run | None = None
+    ) -> None:
+        self.tenant = tenant
+        self.now_us = now_us
+        self.new_id = new_id
+        self.run = run
+        self.jobs: dict[str, Job] = {}
+        self.messages: list[Message] = []
+        self.events: list[Draft] = []
+
+    def drafts(self, kept_us: int | None) -> tuple[Draft, ...]:
+        """Everything to be written. The first is the run or job that the decision is about."""
+        found = [] if self.run is None else [shelves.run_draft(self.run, kept_us)]
+        found += [shelves.job_draft(job, kept_us) for job in self.jobs.values()]
+        return (*found, *self.events, *map(shelves.message_draft, self.messages))
+
+    def put(self, job: Job) -> Job:
+        self.jobs[job.job_id] = job
+        return job
+
+    def tell(self, type_: str, step: Step | Job | None = None, by: str | None = None, **data: Any) -> None:
+        """One more event in the run's timeline."""
+        run = self.run
+        if run is None:
+            return
+        self.run = replace(run, seq=run.seq + 1)
+        event = {"seq": self.run.seq, "at_us": self.now_us, "type": type_, "by": by, "data": data}
+        event["step_id"] = getattr(step, "step_id", None) or getattr(step, "id", None)
+        event["job_id"] = getattr(step, "job_id", None)
+        place = Place(shelves.timeline(run.run_id), self.run.seq)
+        self.events.append(Draft(shelves.event_id(run.run_id, self.run.seq), to_bytes(event), (place,)))
+
+    def ring(self, type_: str, id_: str, job: Job | None = None) -> None:
+        run_id = job.run_id if job else self.run.run_id if self.run else None
+        job_id, topic = (job.job_id, job.topic) if job else (None, None)
+        self.messages.append(Message(id_, self.tenant, type_, self.now_us, topic, run_id, job_id))
+
+
+# --- a run begins and goes on ---------------------------------------------------------------------
+
+
+def begin(change: Change, run: Run) -> None:
+    """The run exists, and what depends on nothing is a job."""
+    change.run = run
+    change.tell("run.started", by=run.submitted_by)
+    change.ring("run.started", f"{change.tenant}:{run.run_id}:started")
+    _go_on(change)
+
+
+def end_step(change: Change, step_id: str, status: str) -> None:
+    """The step's job has ended: what waited for it begins or is skipped; the run ends if nothing is left."""
+    assert change.run is not None
+    step = replace(change.run.step(step_id), status=status)
+    change.run = change.run.with_step(step)
+    change.tell(f"step.{status}", step)
+    _go_on(change)
+
+
+def _go_on(change: Change) -> None:
+    for step in _skipped(change):
+        change.tell("step.skipped", step)
+    for step in _ready(_run(change)):
+        _open(change, step)
+    _conclude(change)
+
+
+def _skipped(change: Change) -> Iterator[Step]:
+    """Steps that can no longer begin, each marked; in the order of their dependence."""
+    found = True
+    while found:
+        run, found = _run(change), False
+        ended = {step.id for step in run.steps if step.status in _UNSUCCESSFUL}
+        for step in run.steps:
+            if step.status == "pending" and ended.intersection(step.depends_on):
+                skipped = replace(step, status="skipped")
+                change.run, found = _run(change).with_step(skipped), True
+                yield skipped
+
+
+def _ready(run: Run) -> list[Step]:
+    succeeded = {step.id for step in run.steps if step.status == "succeeded"}
+    return [step for step in run.steps if step.status == "pending" and succeeded.issuperset(step.depends_on)]
+
+
+def _open(change: Change, step: Step) -> None:
+    """The step becomes a job: queued, or waiting for a person."""
+    run = _run(change)
+    job = Job(
+        job_id=change.new_id("job"),
+        topic=step.topic,
+        input=step.input if step.own_input else run.input,
+        status="queued",
+        submitted_by=run.submitted_by,
+        created_us=change.now_us,
+        run_id=run.run_id,
+        step_id=step.id,
+    )
+    job = open_job(change, job, step.gate)
+    opened = replace(step, status=job.status, job_id=job.job_id)
+    change.run = _run(change).with_step(opened)
+    change.tell(f"step.{job.status}", opened)
+
+
+def open_job(change: Change, job: Job, gate: Gate | None) -> Job:
+    """The job can be leased, or is shown to a person first; either way a message says so."""
+    if gate is not None:
+        question = Question(change.now_us + gate.expires_in_us, gate.reason)
+        change.ring("job.waiting", f"{change.tenant}:{job.job_id}:waiting", job)
+        return change.put(replace(job, status="waiting", question=question))
+    return queue(change, job, f"{change.tenant}:{job.job_id}:queued")
+
+
+def queue(change: Change, job: Job, message_id: str) -> Job:
+    """Workers may lease it from now on."""
+    queued = replace(
+        job,
+        status="queued",
+        queued_us=change.now_us,
+        lease_until_us=None,
+        worker_id=None,
+        bus_msg_id=job.bus_msg_id or message_id,
+    )
+    change.ring("job.queued", message_id, queued)
+    return change.put(queued)
+
+
+def _conclude(change: Change) -> None:
+    """The run's status follows from its steps."""
+    run = _run(change)
+    live = [step.status for step in run.steps if step.status in LIVE_JOB]
+    if live:
+        status = "waiting" if set(live) == {"waiting"} else "running"
+        if status != run.status:
+            change.run = replace(run, status=status)
+            change.tell(f"run.{status}")
+    elif run.steps:
+        failed = next((step for step in run.steps if step.status in ("failed", "denied")), None)
+        error = failed and {"code": f"step_{failed.status}", "step_id": failed.id, "job_id": failed.job_id}
+        end_run(change, "failed" if failed else "succeeded", error=error)
+
+
+def end_run(
+    change: Change, status: str, *, result: Any = None, error: Any = None, by: str | None = None
+) -> None:
+    """The run has ended, and its slot is free as soon as this is written."""
+    change.run = replace(_run(change), status=status, ended_us=change.now_us, result=result, error=error)
+    change.tell(f"run.{status}", by=by)
+    change.ring("run.ended", f"{change.tenant}:{change.run.run_id}:ended")
+
+
+def cancel_run(change: Change, jobs: list[Job], by: str) -> None:
+    """The run and all of it that lives are cancelled."""
+    for job in jobs:
+        change.put(_ended(change, job, "cancelled"))
+    for step in _run(change).steps:
+        if step.status in LIVE_JOB or step.status == "pending":
+            status = "cancelled" if step.job_id else "skipped"
+            change.run = _run(change).with_step(replace(step, status=status))
+    end_run(change, "cancelled", by=by)
+
+
+# --- jobs -----------------------------------------------------------------------------------------
+
+
+def lease(job: Job, now_us: int, lease_us: int, worker_id: str | None) -> Job:
+    return replace(
+        job,
+        status="leased",
+        attempt=job.attempt + 1,
+        fence=job.fence + 1,
+        lease_until_us=now_us + lease_us,
+        worker_id=worker_id,
+    )
+
+
+def lapse(change: Change, job: Job) -> None:
+    """Nobody heard of the worker for too long: someone else gets the job."""
+    if job.attempt >= LEASES_MAX:
+        error = {"code": "attempts_exhausted", "message": f"{job.attempt} leases lapsed.", "retriable": False}
+        fail(change, job, error)
+        return
+    change.tell("job.lapsed", job, by=job.worker_id, attempt=job.attempt)
+    queue(change, job, f"{change.tenant}:{job.job_id}:queued:{job.fence}")
+
+
+def succeed(change: Change, job: Job, result: Any) -> None:
+    job = change.put(replace(_ended(change, job, "succeeded"), result=result, error=None))
+    _end_step_of(change, job)
+
+
+def fail(change: Change, job: Job, error: dict[str, Any]) -> None:
+    """The attempt failed: the job is queued again if chance may help, else it has failed."""
+    if error["retriable"] and job.attempt < ATTEMPTS_MAX:
+        change.tell("job.retried", job, by=job.worker_id, attempt=job.attempt, error=error)
+        queue(change, replace(job, error=error), f"{change.tenant}:{job.job_id}:queued:{job.fence}")
+        return
+    job = change.put(replace(_ended(change, job, "failed"), error=error))
+    _end_step_of(change, job)
+
+
+def decide(change: Change, job: Job, decision: Decision) -> None:
+    """What a person said is on file, and the job goes on or is denied; one message announces it."""
+    message_id = f"approval:{job.job_id}"
+    decided = replace(job, decision=decision, bus_msg_id=message_id)
+    change.tell(f"step.{decision.status}", job, by=decision.by, reason=decision.reason)
+    if decision.status == "approved":
+        decided = change.put(replace(decided, status="queued", queued_us=change.now_us))
+        change.ring("approval.approved", message_id, decided)
+        _step_queued(change, decided)
+        return
+    change.ring("approval.rejected", message_id, decided)
+    error = {"code": "approval_rejected", "message": decision.reason, "retriable": False}
+    _deny(change, replace(decided, error=error))
+
+
+def expire(change: Change, job: Job) -> None:
+    """Nobody answered in time."""
+    error = {"code": "approval_expired", "message": "Nobody decided in time.", "retriable": False}
+    _deny(change, replace(job, error=error))
+
+
+def _deny(change: Change, job: Job) -> None:
+    job = change.put(_ended(change, job, "denied"))
+    _end_step_of(change, job)
+
+
+def _step_queued(change: Change, job: Job) -> None:
+    if change.run is not None and job.step_id is not None:
+        change.run = change.run.with_step(replace(change.run.step(job.step_id), status="queued"))
+        _conclude(change)
+
+
+def _end_step_of(change: Change, job: Job) -> None:
+    if change.run is not None and job.step_id is not None:
+        end_step(change, job.step_id, job.status)
+
+
+def _ended(change: Change, job: Job, status: str) -> Job:
+    return replace(job, status=status, ended_us=change.now_us, lease_until_us=None)
+
+
+def _run(change: Change) -> Run:
+    assert change.run is not None
+    return change.run
+
+
+# --- again ----------------------------------------------------------------------------------------
+
+
+def rerun_steps(run: Run, from_step: str) -> tuple[Step, ...]:
+    """The steps of a new run: what `from_step` leads to begins anew, and whatever has not succeeded."""
+    again = {from_step}
+    while grown := {step.id for step in run.steps if again.intersection(step.depends_on)} - again:
+        again |= grown
+    return tuple(
+        step if step.status == "succeeded" and step.id not in again else _anew(step) for step in run.steps
+    )
+
+
+def _anew(step: Step) -> Step:
+    return replace(step, status="pending", job_id=None)

@@ -1,0 +1,168 @@
+"""Runs: start, read, end, rerun."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from semel.flow import progress, shelves, views
+from semel.flow.admission import Admission, Start
+from semel.flow.cabinet import Cabinet
+from semel.flow.keys import fingerprint
+from semel.flow.model import LIVE_RUN, Job, Run, job_of, run_of
+from semel.flow.problems import Problem
+from semel.flow.progress import Change
+from semel.flow.values import Answer, Caller, Page, next_after
+from semel.flow.workflows import Known
+from semel.stores.documents import Document, Scan
+
+
+class Runs:
+    def __init__(self, cabinet: Cabinet, admission: Admission) -> None:
+        self._cabinet = cabinet
+        self._admission = admission
+
+    async def start(self, caller: Caller, workflow_id: str, key: str | None, body: Any) -> Answer:
+        """The run has a slot and goes, once for the key; or a Problem, and nothing is kept."""
+
+        def begin(change: Change, known: Known) -> None:
+            assert known.workflow is not None
+            progress.begin(change, _run(change, caller, workflow_id, body, known.workflow.steps))
+
+        def objection(known: Known) -> Problem | None:
+            if known.workflow is None:
+                return Problem("workflow_not_found")
+            wrong = known.check(body)
+            return None if wrong is None else Problem("input_invalid", wrong)
+
+        print_ = fingerprint("run", workflow_id, body)
+        return await self._admission.admit(Start(caller, "run", workflow_id, key, print_, begin, objection))
+
+    async def rerun(self, caller: Caller, run_id: str, from_step: str, key: str | None) -> Answer:
+        """A new run that keeps what succeeded elsewhere than from this step on."""
+        print_ = fingerprint("rerun", run_id, {"from_step": from_step})
+        try:
+            run = run_of((await self._document(caller.tenant, run_id)).body)
+        except Problem as gone:  # its window may close before that of the rerun's key
+            return await self._admission.replay_or(gone, caller.tenant, "rerun", key, print_)
+
+        def begin(change: Change, _: Known) -> None:
+            steps = progress.rerun_steps(run, from_step)
+            again = _run(change, caller, run.workflow_id, run.input, steps)
+            progress.begin(change, replace(again, rerun_of=run_id))
+
+        def objection(_: Known) -> Problem | None:
+            if run.status in LIVE_RUN:
+                return Problem("run_not_ended")
+            if all(step.id != from_step for step in run.steps):
+                return Problem("request_invalid", f"The run has no step {from_step!r}.")
+            return None
+
+        start = Start(caller, "rerun", run.workflow_id, key, print_, begin, objection)
+        return await self._admission.admit(start)
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    async def get(self, tenant: str, run_id: str) -> dict[str, Any]:
+        run = run_of((await self._document(tenant, run_id)).body)
+        return views.run(run, await self._jobs(tenant, run))
+
+    async def list(
+        self,
+        tenant: str,
+        workflow_id: str | None,
+        status: str | None,
+        after: tuple[int, str] | None,
+        limit: int,
+    ) -> Page:
+        shelf = shelves.runs(workflow_id, status)
+        scanned = await self._cabinet.scan(Scan(tenant, shelf, limit, newest=True, after=after))
+        documents = list(scanned.documents)
+        items = [views.run(run_of(each.body), {}) for each in documents]
+        return Page(items, next_after(documents, shelf, limit))
+
+    async def timeline(self, tenant: str, run_id: str, after: tuple[int, str] | None, limit: int) -> Page:
+        await self._document(tenant, run_id)
+        shelf = shelves.timeline(run_id)
+        scanned = await self._cabinet.scan(Scan(tenant, shelf, limit, after=after))
+        documents = list(scanned.documents)
+        items = [views.event(orjson.loads(each.body)) for each in documents]
+        return Page(items, next_after(documents, shelf, limit))
+
+    async def _jobs(self, tenant: str, run: Run) -> dict[str, Job]:
+        """Jobs that tell more than the run's own document: live ones, and results of the last."""
+        wanted = set(run.live_jobs)
+        if run.status == "succeeded":
+            wanted |= {step.job_id for step in views.last_steps(run) if step.job_id}
+        if not wanted:
+            return {}
+        found = await self._cabinet.fetch(tenant, *wanted)
+        return {id_: job_of(document.body) for id_, document in found.items()}
+
+    # --- ending ----------------------------------------------------------------------------------
+
+    async def complete(self, caller: Caller, run_id: str, status: str, result: Any) -> Answer:
+        """The run, which an outside engine executes, has ended so."""
+
+        def end(change: Change, jobs: list[Job]) -> None:
+            del jobs
+            progress.end_run(change, status, result=result, by=caller.principal)
+
+        def objection(run: Run) -> Problem | None:
+            return Problem("run_has_steps") if run.steps else None
+
+        return await self._end(caller, run_id, status, end, objection)
+
+    async def cancel(self, caller: Caller, run_id: str) -> Answer:
+        """Nothing of the run goes on, and its slot is free."""
+
+        def end(change: Change, jobs: list[Job]) -> None:
+            progress.cancel_run(change, jobs, caller.principal)
+
+        return await self._end(caller, run_id, "cancelled", end, lambda _: None)
+
+    async def _end(self, caller: Caller, run_id: str, status: str, end: Any, objection: Any) -> Answer:
+        while True:
+            document = await self._document(caller.tenant, run_id)
+            run = run_of(document.body)
+            if problem := objection(run):
+                raise problem
+            if run.status not in LIVE_RUN:
+                return self._ended_before(run, status)
+            jobs = await self._cabinet.fetch(caller.tenant, *run.live_jobs) if run.live_jobs else {}
+            change = Change(caller.tenant, await self._cabinet.now_us(), self._cabinet.new_id, run)
+            end(change, [job_of(each.body) for each in jobs.values()])
+            expect = {each.id: each.tag for each in (document, *jobs.values())}
+            put = change.drafts(self._admission.keys.kept_us)
+            if (await self._cabinet.commit(caller.tenant, expect, put)).done:
+                assert change.run is not None
+                return Answer(_ending(change.run))
+
+    def _ended_before(self, run: Run, status: str) -> Answer:
+        if run.status != status:
+            raise Problem("run_already_ended", f"The run has ended as {run.status} before.")
+        return Answer(_ending(run), replayed=True)
+
+    async def _document(self, tenant: str, run_id: str) -> Document:
+        document = (await self._cabinet.fetch(tenant, run_id)).get(run_id)
+        if document is None or not run_id.startswith("run_"):
+            raise Problem("run_not_found")
+        return document
+
+
+def _run(change: Change, caller: Caller, workflow_id: str, body: Any, steps: Any) -> Run:
+    return Run(
+        run_id=change.new_id("run"),
+        workflow_id=workflow_id,
+        status="running",
+        input=body,
+        steps=steps,
+        submitted_by=caller.principal,
+        created_us=change.now_us,
+    )
+
+
+def _ending(run: Run) -> bytes:
+    return orjson.dumps(views.run(run, {}))

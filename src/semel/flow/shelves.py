@@ -1,0 +1,111 @@
+"""Ids of documents, and the shelves they stand on: the map of everything that is kept of a tenant.
+
+document            id                    shelves, and what the score is
+tenant's limits     tenant
+workflow            workflow/<id>         workflows: when defined
+idempotency key     rec_<hmac>            keys, keys/<scope>: created; expiry: when its window closes
+run                 run_<random>          runs, by status, by workflow, by both: created
+                                          while it lives slots, slots/<workflow>: created; then expiry
+event of a run      event/<run>/<seq>     timeline/<run>: seq
+job                 job_<random>          while it lives live: created; queued ready/<topic>: since when
+                                          leased or waiting due: until when; ended, of no run: expiry
+                                          gated approvals, by status: created
+message             message/<id>          outbox: when
+the tenant's lock   lock
+"""
+
+from __future__ import annotations
+
+from semel.flow.model import LIVE_JOB, LIVE_RUN, Job, Message, Run, to_bytes
+from semel.stores.documents import Draft, Place
+
+TENANT = "tenant"
+LOCK = "lock"
+
+RUNS, SLOTS, KEYS, WORKFLOWS = "runs", "slots", "keys", "workflows"
+LIVE, DUE, EXPIRY, OUTBOX, APPROVALS = "live", "due", "expiry", "outbox", "approvals"
+
+
+def workflow_id(name: str) -> str:
+    return f"workflow/{name}"
+
+
+def message_id(name: str) -> str:
+    return f"message/{name}"
+
+
+def event_id(run_id: str, seq: int) -> str:
+    return f"event/{run_id}/{seq:08d}"
+
+
+def timeline(run_id: str) -> str:
+    return f"timeline/{run_id}"
+
+
+def ready(topic: str) -> str:
+    return f"ready/{topic}"
+
+
+def slots_of(workflow: str) -> str:
+    return f"slots/{workflow}"
+
+
+def runs(workflow: str | None, status: str | None) -> str:
+    """The shelf of runs that a list with these filters reads."""
+    workflow_part = f"/workflow/{workflow}" if workflow else ""
+    status_part = f"/status/{status}" if status else ""
+    return RUNS + workflow_part + status_part
+
+
+def approvals(status: str | None) -> str:
+    return f"{APPROVALS}/{status}" if status else APPROVALS
+
+
+def run_draft(run: Run, kept_us: int | None) -> Draft:
+    shelves = [
+        runs(None, None),
+        runs(None, run.status),
+        runs(run.workflow_id, None),
+        runs(run.workflow_id, run.status),
+    ]
+    if run.status in LIVE_RUN:
+        shelves += [SLOTS, slots_of(run.workflow_id)]
+    places = [Place(shelf, run.created_us) for shelf in shelves]
+    if run.ended_us is not None and kept_us is not None:
+        places.append(Place(EXPIRY, run.ended_us + kept_us))
+    return Draft(run.run_id, to_bytes(run), tuple(places))
+
+
+def job_draft(job: Job, kept_us: int | None) -> Draft:
+    places = []
+    if job.status in LIVE_JOB:
+        places.append(Place(LIVE, job.created_us))
+    elif job.run_id is None and job.ended_us is not None and kept_us is not None:
+        places.append(Place(EXPIRY, job.ended_us + kept_us))
+    if job.status == "queued":
+        places.append(Place(ready(job.topic), job.queued_us))
+    if (due_us := due(job)) is not None:
+        places.append(Place(DUE, due_us))
+    if job.question is not None:
+        places += [Place(shelf, job.created_us) for shelf in (APPROVALS, approvals(question_status(job)))]
+    return Draft(job.job_id, to_bytes(job), tuple(places))
+
+
+def due(job: Job) -> int | None:
+    """When time changes the job if nobody else does."""
+    if job.status == "leased":
+        return job.lease_until_us
+    if job.status == "waiting" and job.question is not None:
+        return job.question.expires_us
+    return None
+
+
+def question_status(job: Job) -> str:
+    """waiting, approved, rejected, expired or cancelled."""
+    if job.decision is not None:
+        return job.decision.status
+    return {"waiting": "waiting", "cancelled": "cancelled"}.get(job.status, "expired")
+
+
+def message_draft(message: Message) -> Draft:
+    return Draft(message_id(message.id), to_bytes(message), (Place(OUTBOX, message.at_us),))

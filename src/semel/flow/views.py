@@ -1,0 +1,137 @@
+"""Runs, jobs and approvals as people and programs read them: JSON-ready, times as text."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from semel.clock import rfc3339
+from semel.flow.model import Job, Run, Step
+from semel.flow.shelves import question_status
+from semel.keys import Key, frame
+
+
+def run(value: Run, jobs: Mapping[str, Job]) -> dict[str, Any]:
+    """`jobs` are those that tell more than the run itself: the live ones, and the results of the last."""
+    return {
+        "run_id": value.run_id,
+        "workflow_id": value.workflow_id,
+        "status": value.status,
+        "input": value.input,
+        "result": _result(value, jobs),
+        "error": value.error,
+        "created_at": rfc3339(value.created_us),
+        "started_at": rfc3339(value.created_us),
+        "ended_at": rfc3339(value.ended_us),
+        "rerun_of": value.rerun_of,
+        "steps": [_step(step, jobs) for step in value.steps],
+    }
+
+
+def last_steps(value: Run) -> list[Step]:
+    """Steps that nothing depends on: their results are the run's."""
+    used = {name for step in value.steps for name in step.depends_on}
+    return [step for step in value.steps if step.id not in used]
+
+
+def _result(value: Run, jobs: Mapping[str, Job]) -> Any:
+    if not value.steps or value.status != "succeeded":
+        return value.result
+    return {
+        step.id: jobs[step.job_id].result for step in last_steps(value) if step.job_id and step.job_id in jobs
+    }
+
+
+def _step(step: Step, jobs: Mapping[str, Job]) -> dict[str, Any]:
+    job = jobs.get(step.job_id or "")
+    return {
+        "id": step.id,
+        "status": job.status if job else step.status,
+        "job_id": step.job_id,
+        "depends_on": list(step.depends_on),
+    }
+
+
+def job(value: Job) -> dict[str, Any]:
+    return {
+        "job_id": value.job_id,
+        "run_id": value.run_id,
+        "step_id": value.step_id,
+        "topic": value.topic,
+        "input": value.input,
+        "labels": value.labels or {},
+        "status": value.status,
+        "attempt": value.attempt,
+        "submitted_by": value.submitted_by,
+        "bus_msg_id": value.bus_msg_id,
+        "result": value.result,
+        "error": value.error,
+        "created_at": rfc3339(value.created_us),
+        "ended_at": rfc3339(value.ended_us),
+    }
+
+
+def leased(value: Job, tenant: str) -> dict[str, Any]:
+    return {
+        "job_id": value.job_id,
+        "run_id": value.run_id,
+        "step_id": value.step_id,
+        "topic": value.topic,
+        "input": value.input,
+        "labels": value.labels or {},
+        "attempt": value.attempt,
+        "fence": value.fence,
+        "key": job_key(tenant, value.job_id),
+        "lease_expires_at": rfc3339(value.lease_until_us),
+    }
+
+
+def job_key(tenant: str, job_id: str) -> Key:
+    """The same on every attempt: for downstreams that take a key."""
+    return Key(hashlib.sha256(frame("semel/job/1", tenant, job_id)).hexdigest())
+
+
+def approval(value: Job) -> dict[str, Any]:
+    question, decision = value.question, value.decision
+    assert question is not None
+    return {
+        "job_id": value.job_id,
+        "run_id": value.run_id,
+        "topic": value.topic,
+        "input": value.input,
+        "labels": value.labels or {},
+        "status": question_status(value),
+        "revision": question.revision,
+        "job_hash": job_hash(value),
+        "submitted_by": value.submitted_by,
+        "created_at": rfc3339(value.created_us),
+        "expires_at": rfc3339(question.expires_us),
+        "decided_by": decision.by if decision else None,
+        "decided_at": rfc3339(decision.at_us) if decision else None,
+        "reason": decision.reason if decision else question.reason,
+    }
+
+
+def job_hash(value: Job) -> str:
+    """Over everything that a person sees before deciding."""
+    seen = (
+        value.job_id,
+        value.run_id,
+        value.step_id,
+        value.topic,
+        value.input,
+        value.labels,
+        value.submitted_by,
+        value.created_us,
+        value.question,
+    )
+    return hashlib.sha256(orjson.dumps(seen, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def event(data: dict[str, Any]) -> dict[str, Any]:
+    shown = {"seq": data["seq"], "at": rfc3339(data["at_us"]), "type": data["type"]}
+    shown |= {name: data[name] for name in ("step_id", "job_id", "by") if data[name] is not None}
+    return shown | {"data": data["data"]}

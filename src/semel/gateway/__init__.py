@@ -1,0 +1,13 @@
+"""The gateway: the flow and the records of a store, over HTTP. What is decided here is about HTTP only.
+
+settings     what `semel serve` is told                 server       sockets, signals, an orderly stop
+app          from a request to an answer                routes       every address: who may, what it takes
+auth         credentials, roles, `--dev`                ratelimit    one tenant's share of a process
+incoming     a request before the flow sees it          bodies       what bodies and queries look like
+strict_json  bytes to JSON, or why not                  idempotency  the key that a client sends
+cursors      where a list goes on                       problems     whatever goes wrong, as RFC 9457
+services     what handlers call                         call         one request as a handler gets it
+flows        workflows, runs, jobs, approvals           records      records of tools and of keys
+operate      health, readiness, metrics                 metrics      what is counted; retries: ages of keys
+upkeep       what goes on besides requests              openapi      the routes as OpenAPI
+"""

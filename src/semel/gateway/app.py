@@ -1,0 +1,263 @@
+"""The gateway as an ASGI application: from a request to an answer; start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+from starlette.applications import Starlette
+from starlette.routing import Route as Path
+
+from semel.bus.base import Bus
+from semel.clock import rfc3339
+from semel.errors import SemelError
+from semel.flow.problems import Problem
+from semel.flow.values import Caller
+from semel.gateway import openapi, operate, problems
+from semel.gateway.auth import Door, KeyDoor, OpenDoor, check_role, check_tenant
+from semel.gateway.bodies import Model
+from semel.gateway.call import Call, Reply
+from semel.gateway.incoming import Disconnected, Incoming, Receive, Scope, checked
+from semel.gateway.ratelimit import RateLimit
+from semel.gateway.retries import RetryAges
+from semel.gateway.routes import PATH_NAMES, ROUTES, Route
+from semel.gateway.services import Services, assemble
+from semel.gateway.settings import Settings
+from semel.gateway.upkeep import background
+from semel.stores.base import Store
+
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_log = logging.getLogger("semel.gateway.requests")
+
+
+def build(settings: Settings, store: Store, *, bus: Bus | None = None) -> Starlette:
+    """The application on this store, which it closes when it stops. `app.state.services` has its parts."""
+    services = assemble(settings, store, bus)
+    gateway = Gateway(services)
+    app = Starlette(routes=_paths(gateway), lifespan=_lifespan)
+    app.state.services, app.state.failure = services, None
+    return app
+
+
+def _paths(gateway: Gateway) -> list[Path]:
+    by_path: dict[str, dict[str, Route]] = {}
+    for route in ROUTES:
+        by_path.setdefault(route.path, {})[route.method] = route
+    resources = [Path(path, Resource(gateway, routes)) for path, routes in by_path.items()]
+    described = Reply(openapi.document())
+    open_to_all: dict[str, Callable[[Services], Awaitable[Reply]]] = {
+        "/healthz": operate.healthz,
+        "/readyz": operate.readyz,
+        "/metrics": operate.metrics_text,
+        "/openapi.json": lambda _: _ready_made(described),
+    }
+    resources += [Path(path, OpenResource(gateway, answer)) for path, answer in open_to_all.items()]
+    return [*resources, Path("/{path:path}", Nowhere(gateway))]
+
+
+async def _ready_made(reply: Reply) -> Reply:
+    return reply
+
+
+@asynccontextmanager
+async def _lifespan(app: Starlette) -> AsyncIterator[None]:
+    """Bus and background work run in between; afterwards they have ended and the store is closed."""
+    services: Services = app.state.services
+    try:
+        await services.bus.start()
+    except SemelError as wrong:
+        app.state.failure = wrong  # a server knows only that it could not begin; this says why
+        raise
+    tasks = [asyncio.create_task(work, name=name) for name, work in background(services)]
+    try:
+        yield
+    finally:
+        services.stopping.set()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await services.bus.stop()
+        await services.store.aclose()
+
+
+class Gateway:
+    """Checks in the order that the interface fixes, then the handler; whatever goes wrong is a problem."""
+
+    def __init__(self, services: Services) -> None:
+        settings, clock = services.settings, services.clock
+        self.services = services
+        self._door: Door = OpenDoor() if settings.dev else KeyDoor(services.api_keys, clock)
+        # At a desk tenants are free names, and nobody has to be protected from anybody.
+        rate_per_s = 0.0 if settings.dev else settings.tenant_rate_per_s
+        self._rate_limit = RateLimit(rate_per_s, settings.tenant_burst, clock)
+        self._ages = RetryAges(services)
+
+    async def answer(self, route: Route, request: Incoming) -> tuple[Reply, Caller | None]:
+        """The reply, and who asked if that became known."""
+        caller: Caller | None = None
+        key: str | None = None
+        started = self.services.clock.monotonic()
+        try:
+            caller = await self._door.caller(request)
+            check_role(caller, route.roles)
+            if not self.services.settings.dev:
+                check_tenant(caller, request)
+            self._rate_limit.take(caller.tenant)
+            key = request.idempotency_key() if route.keyed else None
+            reply = await route.handler(await self._call(route, request, caller, key))
+        except Disconnected:
+            raise
+        except Exception as error:
+            reply = self.refusal(error)
+        if caller is not None and route.keyed:
+            self._count_claim(route, caller, key, reply, started)
+        return reply, caller
+
+    async def _call(self, route: Route, request: Incoming, caller: Caller, key: str | None) -> Call:
+        query = request.query(route.query, keyed=bool(route.keyed))
+        _check_path(request)
+        body, data = await _body(route, request)
+        return Call(self.services, request, route.name, caller, request.path, key, query, body, data)
+
+    def refusal(self, error: Exception) -> Reply:
+        problem = problems.problem_of(error, self.services.clock)
+        return Reply(problems.body(problem), problem.status, problems.MEDIA, problem=problem)
+
+    def _count_claim(
+        self, route: Route, caller: Caller, key: str | None, reply: Reply, started: float
+    ) -> None:
+        metrics = self.services.metrics
+        if route.keyed in ("run", "rerun"):
+            metrics.run_started(replayed=reply.replayed, problem=reply.problem)
+            metrics.admission_waited(route.name, caller.tenant, self.services.clock.monotonic() - started)
+        if key is not None and route.keyed is not None:
+            metrics.claimed(route.keyed, replayed=reply.replayed, problem=reply.problem)
+            if reply.replayed:
+                self._ages.look_up(caller.tenant, route.keyed, key)
+
+    def finish(self, name: str, method: str, reply: Reply, tenant: str | None, started: float) -> None:
+        """The answer is counted and logged: which route, never which path; no header, body or key."""
+        problem = reply.problem
+        self.services.metrics.answered(name, reply.status, replayed=reply.replayed, problem=problem)
+        if self.services.settings.log == "none" or (self.services.settings.log == "problems" and not problem):
+            return
+        clock = self.services.clock
+        line = {
+            "at": rfc3339(clock.now_us()),
+            "method": method,
+            "route": name,
+            "status": reply.status,
+            "ms": round((clock.monotonic() - started) * 1_000, 3),
+            "tenant": tenant,
+            "replayed": reply.replayed,
+            "code": problem and problem.code,
+        }
+        _log.info(orjson.dumps(line).decode())
+
+
+def _check_path(request: Incoming) -> None:
+    for name, value in request.path.items():
+        pattern, code = PATH_NAMES[name]
+        if not pattern.fullmatch(value):
+            if code == "request_invalid":
+                raise Problem(code, f"The {name} of the path is not a name.", names=[name])
+            raise Problem(code)
+
+
+async def _body(route: Route, request: Incoming) -> tuple[Model | None, Any]:
+    """The body as the route's model has it, and as it was sent."""
+    if route.any_object:
+        sent = await request.json()
+        if not isinstance(sent, dict):
+            raise Problem("request_invalid", "The body is not a JSON object.", names=["body"])
+        return None, sent
+    if route.body is None:
+        return None, None
+    sent = await request.json(optional=route.body_optional)
+    return checked(route.body, sent, "body"), sent
+
+
+class Resource:
+    """One path of the table, with all its methods."""
+
+    def __init__(self, gateway: Gateway, routes: dict[str, Route]) -> None:
+        self._gateway = gateway
+        self._routes = routes
+        self._allow = sorted([*routes, "HEAD"] if "GET" in routes else routes)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        gateway, request = self._gateway, Incoming(scope, receive)
+        started = gateway.services.clock.monotonic()
+        method = request.method
+        route = self._routes.get("GET" if method == "HEAD" else method)
+        caller: Caller | None = None
+        if route is None:
+            name, reply = "wrong_method", gateway.refusal(Problem("method_not_allowed", allow=self._allow))
+        else:
+            name = route.name
+            try:
+                reply, caller = await gateway.answer(route, request)
+            except Disconnected:
+                return  # nobody is there to be answered, and nothing was done
+        await respond(send, reply)
+        gateway.finish(name, _known(method), reply, caller and caller.tenant, started)
+
+
+class OpenResource:
+    """A path for those who run the gateway; it asks nobody who they are."""
+
+    def __init__(self, gateway: Gateway, answer: Callable[[Services], Awaitable[Reply]]) -> None:
+        self._gateway = gateway
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        del receive
+        if scope["method"] not in ("GET", "HEAD"):
+            reply = self._gateway.refusal(Problem("method_not_allowed", allow=["GET", "HEAD"]))
+        else:
+            try:
+                reply = await self._answer(self._gateway.services)
+            except Exception as error:
+                reply = self._gateway.refusal(error)
+        await respond(send, reply)
+
+
+class Nowhere:
+    """Every other path."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        del receive
+        started = self._gateway.services.clock.monotonic()
+        reply = self._gateway.refusal(Problem("not_found"))
+        await respond(send, reply)
+        self._gateway.finish("nowhere", _known(scope["method"]), reply, None, started)
+
+
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
+
+
+def _known(method: str) -> str:
+    """A method for the log: a client may send any word."""
+    return method if method in _METHODS else "OTHER"
+
+
+async def respond(send: Send, reply: Reply) -> None:
+    headers = [
+        (b"content-type", reply.media.encode()),
+        (b"content-length", str(len(reply.body)).encode()),
+        (b"cache-control", b"no-store"),
+    ]
+    if reply.replayed:
+        headers.append((b"idempotent-replayed", b"true"))
+    if reply.problem is not None:
+        headers += problems.headers(reply.problem)
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    await send({"type": "http.response.body", "body": reply.body})

@@ -1,0 +1,75 @@
+"""One request as a handler gets it, and what a handler gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import orjson
+
+from semel.flow.problems import Problem
+from semel.flow.values import Answer, Caller, Page
+from semel.gateway.bodies import ListQuery
+from semel.gateway.incoming import Incoming
+from semel.gateway.services import Services
+
+JSON = "application/json"
+
+
+class Reply(NamedTuple):
+    """What goes out."""
+
+    body: bytes
+    status: int = 200
+    media: str = JSON
+    replayed: bool = False
+    problem: Problem | None = None
+
+
+@dataclass(slots=True)
+class Call:
+    """A request that passed every check of HTTP: who asks, for what, with which key."""
+
+    services: Services
+    request: Incoming
+    route: str
+    caller: Caller
+    path: Mapping[str, str]
+    key: str | None
+    query: Any
+    body: Any  # as the route's model has it
+    data: Any  # the same, as it was sent
+
+    @property
+    def tenant(self) -> str:
+        return self.caller.tenant
+
+    def after(self) -> tuple[int, str] | None:
+        """Where this page of a list begins."""
+        query: ListQuery = self.query
+        if query.cursor is None:
+            return None
+        return self.services.cursors.read(query.cursor, *self._bound())
+
+    def page(self, page: Page) -> Reply:
+        cursor = None
+        if page.next_after is not None:
+            cursor = self.services.cursors.write(page.next_after, *self._bound())
+        return data({"items": page.items, "next_cursor": cursor})
+
+    def _bound(self) -> tuple[str, ...]:
+        """What a cursor is good for: this tenant, this list, this filter."""
+        filters = orjson.dumps([dict(self.path), self.query.filters()], option=orjson.OPT_SORT_KEYS)
+        return self.tenant, self.route, filters.decode()
+
+
+Handler = Callable[[Call], Awaitable[Reply]]
+
+
+def data(value: Any) -> Reply:
+    return Reply(orjson.dumps(value))
+
+
+def answer(given: Answer) -> Reply:
+    return Reply(given.body, replayed=given.replayed)

@@ -1,0 +1,173 @@
+"""Handlers of workflows, runs, jobs and approvals: each hands on what the request says."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from semel.flow.problems import Problem
+from semel.gateway.bodies import DecisionBody, HeartbeatBody, LeaseBody, ResultBody
+from semel.gateway.call import Call, Reply, answer, data
+
+# A worker that waits is looked after this often: has it gone away, does the gateway stop?
+_SLICE_S = 1.0
+
+# --- tenants and workflows ------------------------------------------------------------------------
+
+
+async def put_tenant(call: Call) -> Reply:
+    tenant = call.path["tenant"]
+    # At a desk every tenant is one's own.
+    if tenant != call.tenant and not call.services.settings.dev:
+        raise Problem("tenant_mismatch", "A credential sets the limits of its own tenant only.")
+    return data(await call.services.flow.workflows.put_tenant(tenant, call.body.max_concurrent_runs))
+
+
+async def put_workflow(call: Call) -> Reply:
+    return data(await call.services.flow.workflows.put(call.tenant, call.path["workflow_id"], call.data))
+
+
+async def get_workflow(call: Call) -> Reply:
+    return data(await call.services.flow.workflows.get(call.tenant, call.path["workflow_id"]))
+
+
+async def list_workflows(call: Call) -> Reply:
+    return call.page(await call.services.flow.workflows.list(call.tenant, call.after(), call.query.limit))
+
+
+async def delete_workflow(call: Call) -> Reply:
+    await call.services.flow.workflows.delete(call.tenant, call.path["workflow_id"])
+    return data({"workflow_id": call.path["workflow_id"], "deleted": True})
+
+
+# --- runs -----------------------------------------------------------------------------------------
+
+
+async def start_run(call: Call) -> Reply:
+    runs = call.services.flow.runs
+    return answer(await runs.start(call.caller, call.path["workflow_id"], call.key, call.data))
+
+
+async def get_run(call: Call) -> Reply:
+    return data(await call.services.flow.runs.get(call.tenant, call.path["run_id"]))
+
+
+async def list_runs(call: Call) -> Reply:
+    query = call.query
+    return call.page(
+        await call.services.flow.runs.list(
+            call.tenant, query.workflow_id, query.status, call.after(), query.limit
+        )
+    )
+
+
+async def run_timeline(call: Call) -> Reply:
+    return call.page(
+        await call.services.flow.runs.timeline(
+            call.tenant, call.path["run_id"], call.after(), call.query.limit
+        )
+    )
+
+
+async def complete_run(call: Call) -> Reply:
+    body = call.body
+    return answer(
+        await call.services.flow.runs.complete(call.caller, call.path["run_id"], body.status, body.result)
+    )
+
+
+async def cancel_run(call: Call) -> Reply:
+    return answer(await call.services.flow.runs.cancel(call.caller, call.path["run_id"]))
+
+
+async def rerun_run(call: Call) -> Reply:
+    runs = call.services.flow.runs
+    return answer(await runs.rerun(call.caller, call.path["run_id"], call.body.from_step, call.key))
+
+
+# --- jobs -----------------------------------------------------------------------------------------
+
+
+async def create_job(call: Call) -> Reply:
+    # As it was sent, not as it is understood: the key stands for the body as a JSON value.
+    sent: dict[str, Any] = call.data
+    return answer(
+        await call.services.flow.jobs.create(
+            call.caller, call.key, sent["topic"], sent["input"], sent.get("approval"), sent.get("labels")
+        )
+    )
+
+
+async def get_job(call: Call) -> Reply:
+    return data(await call.services.flow.jobs.get(call.tenant, call.path["job_id"]))
+
+
+async def lease_jobs(call: Call) -> Reply:
+    """Jobs, at once or within `wait_s`. Nobody waits on for a worker that has gone away."""
+    body: LeaseBody = call.body
+    clock = call.services.clock
+    give_up = clock.monotonic() + body.wait_s
+    gone = asyncio.ensure_future(call.request.gone())
+    try:
+        while True:
+            left_s = give_up - clock.monotonic()
+            last = left_s <= _SLICE_S or call.services.stopping.is_set()
+            leased = await _lease(call, body, max(0.0, min(left_s, _SLICE_S)))
+            if leased["jobs"] or last or gone.done():
+                return data(leased)
+    finally:
+        gone.cancel()
+
+
+async def _lease(call: Call, body: LeaseBody, wait_s: float) -> dict[str, Any]:
+    return await call.services.flow.jobs.lease(
+        call.caller, body.topics, body.max, body.lease_s, body.worker_id, wait_s
+    )
+
+
+async def heartbeat_job(call: Call) -> Reply:
+    body: HeartbeatBody = call.body
+    return data(
+        await call.services.flow.jobs.heartbeat(call.caller, call.path["job_id"], body.fence, body.lease_s)
+    )
+
+
+async def result_job(call: Call) -> Reply:
+    body: ResultBody = call.body
+    error = None if body.error is None else body.error.model_dump()
+    return answer(
+        await call.services.flow.jobs.result(
+            call.caller, call.path["job_id"], body.fence, body.status, body.result, error
+        )
+    )
+
+
+# --- approvals ------------------------------------------------------------------------------------
+
+
+async def list_approvals(call: Call) -> Reply:
+    query = call.query
+    return call.page(
+        await call.services.flow.approvals.list(call.tenant, query.status, call.after(), query.limit)
+    )
+
+
+async def get_approval(call: Call) -> Reply:
+    return data(await call.services.flow.approvals.get(call.tenant, call.path["job_id"]))
+
+
+async def approve_job(call: Call) -> Reply:
+    return await _decide(call, "approved")
+
+
+async def reject_job(call: Call) -> Reply:
+    return await _decide(call, "rejected")
+
+
+async def _decide(call: Call, status: str) -> Reply:
+    body: DecisionBody = call.body
+    return answer(
+        await call.services.flow.approvals.decide(
+            call.caller, call.path["job_id"], status, body.reason or "", body.revision, body.job_hash
+        )
+    )

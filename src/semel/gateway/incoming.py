@@ -1,0 +1,134 @@
+"""A request before the flow sees it: bounded, parsed, checked. What does not fit is a Problem."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl
+
+from pydantic import BaseModel, ValidationError
+
+from semel.flow.problems import Problem
+from semel.gateway import idempotency, strict_json
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+M = TypeVar("M", bound=BaseModel)
+
+BODY_BYTES_MAX = 2 << 20
+
+# No route takes a handful of names; a query with more is an attempt to make us work.
+_QUERY_NAMES_MAX = 32
+
+# Enough to correct a request by; a list with a thousand wrong members needs no thousand lines.
+_ERRORS_TOLD_MAX = 20
+
+
+class Disconnected(Exception):
+    """The client went away before its request was whole; nothing was done."""
+
+
+class Incoming:
+    """One request."""
+
+    __slots__ = ("_pairs", "_receive", "headers", "method", "path", "query_string")
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self._receive = receive
+        self._pairs: list[tuple[str, str]] | None = None
+        self.method: str = scope["method"]
+        self.headers: list[tuple[bytes, bytes]] = scope["headers"]
+        self.path: Mapping[str, str] = scope.get("path_params", {})
+        self.query_string: bytes = scope["query_string"]
+
+    # --- headers and query ------------------------------------------------------------------------
+
+    def header(self, name: bytes) -> bytes | None:
+        """The first value of a header."""
+        return next((value for header, value in self.headers if header == name), None)
+
+    def query_pairs(self) -> list[tuple[str, str]]:
+        if self._pairs is None:
+            self._pairs = _pairs(self.query_string) if self.query_string else []
+        return self._pairs
+
+    def idempotency_key(self) -> str | None:
+        headers = (value for name, value in self.headers if name in idempotency.HEADERS)
+        queries = (value for name, value in self.query_pairs() if name == idempotency.QUERY)
+        return idempotency.key_of(headers, queries)
+
+    def query(self, model: type[M], *, keyed: bool = False) -> M:
+        """The query as the route takes it; on a keyed route the idempotency key is not part of it."""
+        values: dict[str, str] = {}
+        for name, value in self.query_pairs():
+            if keyed and name == idempotency.QUERY:
+                continue
+            if name in values:
+                raise Problem("request_invalid", f"The query names {name!r} twice.", names=[name])
+            values[name] = value
+        return checked(model, values, "query")
+
+    # --- body -------------------------------------------------------------------------------------
+
+    async def json(self, *, optional: bool = False) -> Any:
+        """The body as JSON. Where it is optional, no body is an empty object."""
+        text = await self.body()
+        return {} if optional and not text.strip() else strict_json.parse(text)
+
+    async def body(self) -> bytes:
+        """All of it, or Problem `body_too_large` as soon as that is certain."""
+        if _announced(self.header(b"content-length")) > BODY_BYTES_MAX:
+            raise Problem("body_too_large")
+        parts: list[bytes] = []
+        size, more = 0, True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise Disconnected
+            part = message.get("body", b"")
+            size += len(part)
+            if size > BODY_BYTES_MAX:
+                raise Problem("body_too_large")
+            parts.append(part)
+            more = message.get("more_body", False)
+        return b"".join(parts)
+
+    async def gone(self) -> None:
+        """Returns when the client has gone away; only after the body was read."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+
+def _announced(content_length: bytes | None) -> int:
+    """What the client says; whether it keeps to it shows while reading."""
+    return int(content_length) if content_length is not None and content_length.isdigit() else 0
+
+
+def _pairs(query: bytes) -> list[tuple[str, str]]:
+    try:
+        return parse_qsl(
+            query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_QUERY_NAMES_MAX
+        )
+    except ValueError:  # UnicodeDecodeError is one
+        raise Problem("request_invalid", "The query cannot be read.") from None
+
+
+def checked(model: type[M], value: Any, what: str) -> M:
+    """The value as the model has it; Problem `request_invalid` that names what does not fit."""
+    try:
+        return model.model_validate(value)
+    except ValidationError as wrong:
+        raise _misfit(wrong, what) from None
+
+
+def _misfit(wrong: ValidationError, what: str) -> Problem:
+    # Without the input: it may hold what belongs in no log and no answer.
+    errors = wrong.errors(include_url=False, include_input=False, include_context=False)[:_ERRORS_TOLD_MAX]
+    told = [{"at": _place(error["loc"], what), "what": error["msg"]} for error in errors]
+    first = told[0]
+    names = [each["at"] for each in told]
+    return Problem("request_invalid", f"{first['at']}: {first['what']}.", names=names, errors=told)
+
+
+def _place(loc: Iterable[int | str], what: str) -> str:
+    return ".".join(str(part) for part in loc)[:200] or what

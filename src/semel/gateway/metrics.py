@@ -1,0 +1,118 @@
+"""What is counted, for Prometheus. A key or the id of a run is never a label, and tenants are bounded."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from semel.flow.problems import Problem
+
+# Tenants that get a label of their own: the first ones seen. All others share one.
+TENANTS_MAX = 100
+OTHER = "other"
+
+# From the quickest commit in memory to the longest wait for a lock.
+_WAITS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 2.5, 5, 10)
+
+# From an HTTP client's second attempt to the longest window by default, 90 days.
+_AGES_S = (1, 10, 60, 600, 3_600, 21_600, 86_400, 259_200, 604_800, 2_592_000, 7_776_000)
+
+# Refusals because of what others did before, rather than because of the request itself.
+_CONFLICTS = (409, 410, 422)
+
+
+class Metrics:
+    """The metrics of one gateway."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._tenants: set[str] = set()
+        ProcessCollector(registry=self.registry)
+        self._claims = self._counter("semel_claims", "Keys claimed, by what was answered.", "tool", "answer")
+        self._retry_age = self._histogram(
+            "semel_retry_age_seconds", "How old a key was when it was sent again.", _AGES_S, "tool"
+        )
+        self._run_starts = self._counter("semel_run_starts", "Requests for a run, by outcome.", "outcome")
+        self._admission_wait = self._histogram(
+            "semel_admission_wait_seconds", "From request to admission or refusal.", _WAITS_S,
+            "endpoint", "tenant",
+        )  # fmt: skip
+        self._cleanup_failures = self._counter(
+            "semel_idempotency_cleanup_failures", "Reservations that could not be taken back at once.",
+            "context",
+        )  # fmt: skip
+        self._replays = self._counter("semel_replays", "Answers that repeat an earlier one.", "endpoint")
+        self._conflicts = self._counter(
+            "semel_conflicts", "Refusals because of what was decided before.", "endpoint", "code"
+        )
+        self._requests = self._counter("semel_requests", "Requests answered.", "endpoint", "status")
+        self._in_doubt = self._gauge("semel_in_doubt_records", "Records that wait for a person or a probe.")
+        self._outbox = self._gauge("semel_outbox_unpublished", "Messages that the bus has not taken yet.")
+        self._ready = self._gauge("semel_ready", "1 if store and bus answered when last looked at.")
+
+    def _counter(self, name: str, what: str, *labels: str) -> Counter:
+        return Counter(name, what, labels, registry=self.registry)
+
+    def _histogram(self, name: str, what: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+        return Histogram(name, what, labels, buckets=buckets, registry=self.registry)
+
+    def _gauge(self, name: str, what: str) -> Gauge:
+        return Gauge(name, what, registry=self.registry)
+
+    # --- what handlers tell -----------------------------------------------------------------------
+
+    def answered(self, endpoint: str, status: int, *, replayed: bool, problem: Problem | None) -> None:
+        self._requests.labels(endpoint, str(status)).inc()
+        if replayed:
+            self._replays.labels(endpoint).inc()
+        if problem is not None and problem.status in _CONFLICTS:
+            self._conflicts.labels(endpoint, problem.code).inc()
+
+    def claimed(self, scope: str, *, replayed: bool, problem: Problem | None) -> None:
+        """A request with a key was answered: started, replayed, or the code of its refusal."""
+        self._claims.labels(scope, _outcome("started", replayed, problem)).inc()
+
+    def retried(self, scope: str, age_s: float) -> None:
+        self._retry_age.labels(scope).observe(age_s)
+
+    def run_started(self, *, replayed: bool, problem: Problem | None) -> None:
+        self._run_starts.labels(_outcome("admitted", replayed, problem)).inc()
+
+    def admission_waited(self, endpoint: str, tenant: str, seconds: float) -> None:
+        self._admission_wait.labels(endpoint, self.tenant_label(tenant)).observe(seconds)
+
+    def cleanup_failed(self, context: str) -> None:
+        self._cleanup_failures.labels(context).inc()
+
+    # --- what is looked at now and then -----------------------------------------------------------
+
+    def in_doubt(self, records: int) -> None:
+        self._in_doubt.set(records)
+
+    def unpublished(self, messages: int) -> None:
+        self._outbox.set(messages)
+
+    def ready(self, yes: bool) -> None:
+        self._ready.set(yes)
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def tenant_label(self, tenant: str) -> str:
+        if tenant in self._tenants:
+            return tenant
+        if len(self._tenants) < TENANTS_MAX:
+            self._tenants.add(tenant)
+            return tenant
+        return OTHER
+
+    def text(self) -> bytes:
+        return generate_latest(self.registry)
+
+
+MEDIA = CONTENT_TYPE_LATEST
+
+
+def _outcome(fresh: str, replayed: bool, problem: Problem | None) -> str:
+    if problem is not None:
+        return problem.code
+    return "replayed" if replayed else fresh

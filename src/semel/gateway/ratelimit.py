@@ -1,0 +1,38 @@
+"""One tenant's share of this process, so that the loudest does not silence the others."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from semel.clock import Clock
+from semel.flow.problems import Problem
+
+# Tenants remembered. One that is forgotten gets a full bucket again, which is what a quiet one has anyway.
+_TENANTS_MAX = 10_000
+
+
+class RateLimit:
+    """A bucket of tokens per tenant: `burst` at most, `rate_per_s` more each second, one for each request."""
+
+    def __init__(self, rate_per_s: float, burst: float, clock: Clock) -> None:
+        self._rate_per_s = rate_per_s
+        self._burst = burst
+        self._clock = clock
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens, as of when
+
+    def take(self, tenant: str) -> None:
+        """One token is gone; Problem `too_many_requests` if there is none."""
+        if not self._rate_per_s:
+            return
+        now = self._clock.monotonic()
+        tokens, since = self._buckets.get(tenant, (self._burst, now))
+        tokens = min(self._burst, tokens + (now - since) * self._rate_per_s)
+        if tokens < 1:
+            raise Problem("too_many_requests", retry_after_s=(1 - tokens) / self._rate_per_s)
+        self._buckets[tenant] = (tokens - 1, now)
+        self._buckets.move_to_end(tenant)
+        if len(self._buckets) > _TENANTS_MAX:
+            self._buckets.popitem(last=False)
+
+    def __len__(self) -> int:
+        return len(self._buckets)

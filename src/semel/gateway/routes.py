@@ -1,0 +1,113 @@
+"""Every address of the gateway, one line each: who may, what it takes, who answers.
+
+The dispatcher, `/openapi.json`, the table of roles in the documentation and its test read this table.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from semel.gateway import bodies, flows, records
+from semel.gateway.auth import ROLES
+from semel.gateway.bodies import ListQuery, Model, NoQuery
+from semel.gateway.call import Handler
+
+SUBMIT = frozenset({"submitter", "admin"})
+WORK = frozenset({"worker", "admin"})
+DECIDE = frozenset({"approver"})
+READ = frozenset(ROLES)
+ADMIN = frozenset({"admin"})
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    method: str
+    path: str
+    roles: frozenset[str]
+    handler: Handler
+    answer: str  # the shape of a 200, by its name in openapi.py
+    body: type[Model] | None = None  # None: no body is read
+    query: type[NoQuery] = NoQuery
+    keyed: str | None = None  # the scope of its idempotency keys, if it takes them
+    any_object: bool = False  # any JSON object is a body
+    body_optional: bool = False
+    problems: tuple[str, ...] = ()  # what it answers besides what every route may
+
+    @property
+    def name(self) -> str:
+        """How metrics and logs call it."""
+        return self.handler.__name__
+
+
+_ADMISSION = (
+    "idempotency_key_reused",
+    "idempotency_in_flight",
+    "max_concurrent_runs_reached",
+    "admission_gate_unavailable",
+)
+_DECISION = (
+    "job_not_found",
+    "self_approval_denied",
+    "approval_already_resolved",
+    "approval_not_actionable",
+    "approval_terminal_run",
+    "approval_stale_request",
+    "approval_expired",
+)
+_LEASE = ("job_not_found", "ownership_lost")
+
+_V1 = "/api/v1"
+_WORKFLOW, _RUN = f"{_V1}/workflows/{{workflow_id}}", f"{_V1}/runs/{{run_id}}"
+_JOB, _APPROVAL, _RECORD = (
+    f"{_V1}/jobs/{{job_id}}",
+    f"{_V1}/approvals/{{job_id}}",
+    f"{_V1}/records/{{record_id}}",
+)
+
+# The busiest first: they are tried in this order.
+ROUTES: tuple[Route, ...] = (
+    Route("POST", f"{_WORKFLOW}/runs", SUBMIT, flows.start_run, "RunStarted", keyed="run", any_object=True,
+          problems=("workflow_not_found", "input_invalid", *_ADMISSION)),
+    Route("POST", f"{_V1}/leases", WORK, flows.lease_jobs, "Leases", bodies.LeaseBody),
+    Route("POST", f"{_JOB}/result", WORK, flows.result_job, "Job", bodies.ResultBody, problems=_LEASE),
+    Route("POST", f"{_JOB}/heartbeat", WORK, flows.heartbeat_job, "Heartbeat", bodies.HeartbeatBody,
+          problems=_LEASE),
+    Route("GET", f"{_V1}/runs", READ, flows.list_runs, "Runs", query=bodies.RunsQuery),
+    Route("GET", _RUN, READ, flows.get_run, "Run", problems=("run_not_found",)),
+    Route("GET", f"{_RUN}/timeline", READ, flows.run_timeline, "Timeline", query=ListQuery,
+          problems=("run_not_found",)),
+    Route("POST", f"{_RUN}/complete", SUBMIT, flows.complete_run, "Run", bodies.CompleteBody,
+          problems=("run_not_found", "run_already_ended", "run_has_steps")),
+    Route("POST", f"{_RUN}/cancel", SUBMIT, flows.cancel_run, "Run", bodies.NoBody, body_optional=True,
+          problems=("run_not_found", "run_already_ended")),
+    Route("POST", f"{_RUN}/rerun", SUBMIT, flows.rerun_run, "RunStarted", bodies.RerunBody, keyed="rerun",
+          problems=("run_not_found", "run_not_ended", *_ADMISSION)),
+    Route("POST", f"{_V1}/jobs", SUBMIT, flows.create_job, "Job", bodies.JobBody, keyed="job",
+          problems=("idempotency_key_reused", "quota_reached")),
+    Route("GET", _JOB, READ, flows.get_job, "Job", problems=("job_not_found",)),
+    Route("GET", f"{_V1}/approvals", READ, flows.list_approvals, "Approvals", query=bodies.ApprovalsQuery),
+    Route("GET", _APPROVAL, READ, flows.get_approval, "Approval", problems=("job_not_found",)),
+    Route("POST", f"{_APPROVAL}/approve", DECIDE, flows.approve_job, "Decision", bodies.DecisionBody,
+          body_optional=True, problems=_DECISION),
+    Route("POST", f"{_APPROVAL}/reject", DECIDE, flows.reject_job, "Decision", bodies.DecisionBody,
+          body_optional=True, problems=_DECISION),
+    Route("GET", f"{_V1}/records", READ, records.list_records, "Records", query=bodies.RecordsQuery),
+    Route("GET", _RECORD, READ, records.get_record, "Record", problems=("record_not_found",)),
+    Route("POST", f"{_RECORD}/resolve", ADMIN, records.resolve_record, "Record", bodies.ResolveBody,
+          problems=("record_not_found", "record_not_in_doubt")),
+    Route("GET", f"{_V1}/workflows", READ, flows.list_workflows, "Workflows", query=ListQuery),
+    Route("PUT", _WORKFLOW, ADMIN, flows.put_workflow, "Workflow", bodies.WorkflowBody),
+    Route("GET", _WORKFLOW, READ, flows.get_workflow, "Workflow", problems=("workflow_not_found",)),
+    Route("DELETE", _WORKFLOW, ADMIN, flows.delete_workflow, "Deleted", problems=("workflow_not_found",)),
+    Route("PUT", f"{_V1}/tenants/{{tenant}}", ADMIN, flows.put_tenant, "Tenant", bodies.TenantBody),
+)  # fmt: skip
+
+# What an id in a path looks like, and what is said of one that does not: nothing can have that id.
+PATH_NAMES: dict[str, tuple[re.Pattern[str], str]] = {
+    "workflow_id": (re.compile(bodies.NAME), "request_invalid"),
+    "tenant": (re.compile(bodies.NAME), "request_invalid"),
+    "run_id": (re.compile(r"^run_[0-9a-f]{32}$"), "run_not_found"),
+    "job_id": (re.compile(r"^job_[0-9a-f]{32}$"), "job_not_found"),
+    "record_id": (re.compile(r"^rec_[0-9a-f]{32}$"), "record_not_found"),
+}

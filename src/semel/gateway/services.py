@@ -1,0 +1,61 @@
+"""What handlers call, put together from settings and a store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from semel.bus import open_bus
+from semel.bus.base import Bus
+from semel.clock import Clock
+from semel.flow.flow import Flow, Policy
+from semel.flow.gate import LockPolicy
+from semel.gateway.auth import ApiKeys
+from semel.gateway.cursors import Cursors
+from semel.gateway.metrics import Metrics
+from semel.gateway.settings import Settings
+from semel.stores.base import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Everything that a handler may need."""
+
+    settings: Settings
+    store: Store
+    flow: Flow
+    bus: Bus
+    metrics: Metrics
+    cursors: Cursors
+    api_keys: ApiKeys
+    stopping: asyncio.Event  # set once the gateway begins to stop: long waits end early
+
+    @property
+    def clock(self) -> Clock:
+        return self.store.clock
+
+
+def assemble(settings: Settings, store: Store, bus: Bus | None = None) -> Services:
+    """The services on this store. Nothing is started."""
+    bus, metrics = bus or open_bus(settings.bus, store.clock), Metrics()
+
+    async def wait(tenant: str, topics: Sequence[str], seconds: float) -> None:
+        await bus.wait(tenant, list(topics), seconds)
+
+    flow = Flow(store, _policy(settings), send=bus.publish, wait=wait, cleanup_failed=metrics.cleanup_failed)
+    return Services(
+        settings=settings,
+        store=store,
+        flow=flow,
+        bus=bus,
+        metrics=metrics,
+        cursors=Cursors(store.secret_key),
+        api_keys=ApiKeys(flow.cabinet),
+        stopping=asyncio.Event(),
+    )
+
+
+def _policy(settings: Settings) -> Policy:
+    lock = LockPolicy(settings.lock_retry, settings.lock_wait_us, settings.lock_ttl_us)
+    return Policy(settings.admission, lock, settings.run_key_window_us)

@@ -1,0 +1,74 @@
+"""From bytes to a JSON value, or a Problem. Stricter than parsers are, so that a value means one thing.
+
+Refused besides what is no JSON: NaN and Infinity, a name given twice in one object, halves of surrogate
+pairs, NUL (stores and downstreams cut texts there), integers that 64 bits do not hold (they would be
+rounded), and more than 64 levels. Depth is judged before anything is parsed, so that no parser's stack is at
+stake.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import orjson
+
+from semel.flow.problems import Problem
+from semel.limits import DEPTH_MAX
+
+# A string that is never closed runs to the end: so each byte is looked at once, whatever is sent.
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+_LONG_INTEGER = re.compile(rb"(?<![\d.eE+-])(?:-?\d{19,})(?![\d.eE])")
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+_INT_MIN, _INT_MAX = -(1 << 63), (1 << 64) - 1
+
+_ALL = bytes(range(256))
+_NOT_BRACKETS = bytes(set(_ALL) - set(b"[]{}"))
+_ONE_KIND = bytes.maketrans(b"{}", b"[]")
+
+
+def parse(text: bytes) -> Any:
+    """The value; Problem `body_not_json`, `body_too_deep` or `request_invalid`."""
+    bare = _STRING.sub(b"", text)
+    if _too_deep(bare):
+        raise Problem("body_too_deep")
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError as wrong:
+        raise Problem("body_not_json", f"The body is not JSON: {wrong.msg}.") from None
+    if bare.count(b":") != _members(value):
+        raise Problem("body_not_json", "The body names a member of an object twice.")
+    if any(not _INT_MIN <= int(digits) <= _INT_MAX for digits in _LONG_INTEGER.findall(bare)):
+        raise Problem("request_invalid", "An integer of the body needs more than 64 bits; send it as a text.")
+    if _NUL.search(text):
+        raise Problem("request_invalid", "A text of the body contains NUL.")
+    return value
+
+
+def _too_deep(bare: bytes) -> bool:
+    """Whether brackets outside of strings nest too deeply.
+
+    Each pass takes away the innermost pairs, so as many passes as there are levels leave nothing. That is as
+    quick on two million brackets as on two, where a loop over them would hold everybody up.
+    """
+    brackets = bare.translate(_ONE_KIND, _NOT_BRACKETS)
+    for _ in range(DEPTH_MAX):
+        if b"[]" not in brackets:
+            break
+        brackets = brackets.replace(b"[]", b"")
+    # What is left is deeper, or is not balanced; then the parser says so, unless its stack is in danger.
+    return b"[]" in brackets or brackets.count(b"[") > DEPTH_MAX
+
+
+def _members(value: Any) -> int:
+    """How many members all objects of the value have."""
+    count = 0
+    left = [value]
+    while left:
+        each = left.pop()
+        if isinstance(each, dict):
+            count += len(each)
+            left.extend(each.values())
+        elif isinstance(each, list):
+            left.extend(each)
+    return count

@@ -1,0 +1,86 @@
+"""What goes on besides requests: messages leave, time passes, records are swept, gauges are read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from semel.errors import SemelError
+from semel.flow import shelves
+from semel.gateway import operate, problems
+from semel.gateway.services import Services
+from semel.record import State
+from semel.stores.base import CountRecords
+from semel.stores.documents import Count, Tenants
+from semel.sweep import Sweeper
+
+# A lapsed record reads as in doubt, swept or not; sweeping only has to keep up.
+_SWEEP_EVERY_S = 5.0
+
+# As often as Prometheus usually looks.
+_GAUGES_EVERY_S = 15.0
+_GAUGES_TAKE_S = 10.0
+
+# Between two attempts at work that fails: soon, and not in a tight circle.
+_AGAIN_S = 1.0
+
+# Whatever the score, it stands on the shelf.
+_ANY_SCORE = (1 << 53) - 1
+
+
+def background(services: Services) -> list[tuple[str, Coroutine[Any, Any, None]]]:
+    """What runs until it is cancelled. None of it is needed for safety, and any number of gateways may."""
+    if not services.clock.runs:
+        return []
+    works: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
+        "outbox": services.flow.outbox.run,
+        "upkeep": services.flow.upkeep.run,
+        "sweep": lambda: _sweep(services),
+        "gauges": lambda: _gauges(services),
+    }
+    return [(name, _going(services, name, work)) for name, work in works.items()]
+
+
+async def _going(services: Services, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """The work is begun again whatever ends it: one damaged document does not stop what is due for others."""
+    while True:
+        try:
+            await work()
+        except Exception as error:
+            problems.note("background work failed", services.clock, error, work=name)
+        await services.clock.asleep(_AGAIN_S)
+
+
+async def _sweep(services: Services) -> None:
+    sweeper = Sweeper(services.store)
+    while True:
+        try:
+            await asyncio.to_thread(sweeper.run_once, services.stopping.is_set)
+        except SemelError:
+            pass  # the store is away: what is due stays due
+        await services.clock.asleep(_SWEEP_EVERY_S)
+
+
+async def _gauges(services: Services) -> None:
+    while True:
+        await read_gauges(services)
+        await services.clock.asleep(_GAUGES_EVERY_S)
+
+
+async def read_gauges(services: Services) -> None:
+    """The gauges are as of now; those that could not be read in time stay as they were."""
+    services.metrics.ready(not await operate.trouble(services))
+    try:
+        async with asyncio.timeout(_GAUGES_TAKE_S):
+            counts = await services.store.aask(CountRecords())
+            services.metrics.in_doubt(counts.get(State.IN_DOUBT, 0))
+            services.metrics.unpublished(await _unpublished(services))
+    except (SemelError, TimeoutError):
+        pass
+
+
+async def _unpublished(services: Services) -> int:
+    store = services.store
+    tenants = await store.aask(Tenants(shelves.OUTBOX, _ANY_SCORE))
+    return sum([await store.aask(Count(tenant, shelves.OUTBOX)) for tenant in tenants])

@@ -1,0 +1,202 @@
+"""The operating checks pass on every store, and what `semel serve` prints to try does work."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.faults.places import PLACES
+from tests.gateway.conftest import define, limit, start_run
+from tests.gateway.serving import PATIENCE_S, Gateways, gateways, run_ids, semel
+
+STORES = [place.name for place in PLACES]
+
+
+@pytest.fixture
+def begin() -> Iterator[Gateways]:
+    with gateways() as start:
+        yield start
+
+
+@pytest.fixture(params=STORES)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty store."""
+    return store_url(request.param, tmp_path)
+
+
+def store_url(name: str, folder: Path) -> str:
+    found: str = next(place for place in PLACES if place.name == name).url(folder)
+    return found
+
+
+# --- admission ----------------------------------------------------------------------------------------
+
+
+def check_passed(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """The names of the checks, all of which hold."""
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads(done.stdout)
+    assert told["ok"] is True
+    assert [check for check in told["checks"] if not check["ok"]] == []
+    return [check["name"] for check in told["checks"]]
+
+
+@pytest.mark.parametrize(
+    ("store", "strategy"), [("sqlite", "lock"), *((store, "atomic") for store in STORES)]
+)
+def test_the_runbook_of_admission_passes(store: str, strategy: str, tmp_path: Path) -> None:
+    url = store_url(store, tmp_path)
+    checks = check_passed(semel("runbook", "admission", "--json", "--url", url, "--admission", strategy))
+    assert "limit 2, ten starts at once: 2 × 200 and 8 × 429" in checks
+    assert "the same key starts a run now" in checks
+    assert "the key's record maps to the new run" in checks
+
+
+def test_the_runbook_of_admission_needs_nothing_and_says_each_step() -> None:
+    done = semel("runbook", "admission")
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    steps = [line for line in lines if line.startswith("ok ")]
+    assert lines[-1] == f"{len(steps)} of {len(steps)} checks hold."
+    assert len(steps) >= 12
+
+
+def test_the_runbook_of_admission_works_on_a_gateway_that_runs_and_leaves_nothing_there(
+    tmp_path: Path, begin: Gateways
+) -> None:
+    store = store_url("sqlite", tmp_path)
+    made = semel(
+        *("keys", "create", "--url", store, "--tenant", "acme", "--principal", "ops"), "--role", "admin"
+    )
+    key = made.stdout.strip().splitlines()[-1]
+    gateway = begin(store, dev=False)
+    check_passed(semel("runbook", "admission", "--json", "--server", gateway.url, SEMEL_API_KEY=key))
+    client = gateway.client(X_API_Key=key)
+    assert run_ids(client, status="running") == []
+    assert client.get("/api/v1/workflows").json()["items"] == []
+
+
+def test_the_runbook_of_admission_fails_where_something_is_wrong(tmp_path: Path, begin: Gateways) -> None:
+    """A tenant without a free slot: not a gateway that one would sign off."""
+    gateway = begin(store_url("sqlite", tmp_path))
+    client = gateway.client()
+    define(client)
+    client.headers["x-tenant-id"] = "default"
+    limit(client, 1)
+    assert start_run(client).status_code == 200
+    done = semel("runbook", "admission", "--json", "--server", gateway.url)
+    assert done.returncode == 1, done.stdout + done.stderr
+    failed = [check["name"] for check in json.loads(done.stdout)["checks"] if not check["ok"]]
+    assert "the only slot is filled" in failed
+
+
+# --- contention ---------------------------------------------------------------------------------------
+
+VARIANTS = {"atomic", "lock fixed", "lock jitter"}
+
+
+def test_the_runbook_of_contention_passes_and_draws_what_it_saw(url: str, tmp_path: Path) -> None:
+    report = tmp_path / "report"
+    words = ("--callers", "20", "--seconds", "1", "--url", url, "--report", str(report))
+    done = semel("runbook", "contention", *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert all(variant in done.stdout for variant in VARIANTS)
+    plots = sorted(report.glob("*.png"))
+    assert len(plots) == 3
+    assert all(plot.read_bytes().startswith(b"\x89PNG\r\n\x1a\n") for plot in plots)
+    (page,) = report.glob("*.html")
+    text = page.read_text(encoding="utf-8")
+    assert text.lower().startswith("<!doctype html>")
+    assert all(plot.name in text for plot in plots)
+    assert str(page) in done.stdout
+
+
+def test_the_runbook_of_contention_answers_a_program_with_every_variant(tmp_path: Path) -> None:
+    url = store_url("sqlite", tmp_path)
+    done = semel("runbook", "contention", "--json", "--callers", "5", "--seconds", "1", "--url", url)
+    check_passed(done)
+    rows = json.loads(done.stdout)["rows"]
+    assert {row["strategy"] for row in rows} == VARIANTS
+    assert {int(row["callers"]) for row in rows} == {5, 50}
+
+
+# --- what `make serve` says ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def curl() -> str:
+    found = shutil.which("curl")
+    if found is None:
+        pytest.skip("curl is not installed: apt-get install curl")
+    return found
+
+
+def said_to_try(said: str) -> list[str]:
+    """The lines that are printed to be copied."""
+    return re.findall(r"^  (curl .*)$", said, re.MULTILINE)
+
+
+def run_line(line: str, curl: str, **variables: str) -> str:
+    """What the line, given to a shell as it stands, writes."""
+    script = line.replace("curl ", f"{shlex.quote(curl)} -sS ", 1)
+    done = subprocess.run(
+        ["sh", "-c", script], capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=variables
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_three_lines_that_serve_prints_work(tmp_path: Path, begin: Gateways, curl: str) -> None:
+    gateway = begin(store_url("sqlite", tmp_path), "--sample")
+    assert gateway.url
+    start, read, metrics = said_to_try(gateway.said())
+
+    head, _, body = run_line(start, curl).partition("\n\n")
+    assert head.startswith("HTTP/1.1 200")
+    assert "idempotent-replayed" not in head
+    run_id = json.loads(body)["run_id"]
+    again, _, same = run_line(start, curl).partition("\n\n")
+    assert "idempotent-replayed: true" in again
+    assert same == body
+    assert [run["run_id"] for run in json.loads(run_line(read, curl))["items"]] == [run_id]
+    assert 'semel_run_starts_total{outcome="admitted"} 1.0' in run_line(metrics, curl)
+    assert gateway.stop() == 0
+
+
+def test_the_lines_work_with_the_key_that_the_line_above_them_makes(
+    tmp_path: Path, begin: Gateways, curl: str
+) -> None:
+    store = store_url("sqlite", tmp_path)
+    gateway = begin(store, dev=False)
+    assert gateway.url
+    making = re.search(r"export SEMEL_API_KEY=\$\(semel (.*)\)", gateway.said())
+    assert making, gateway.said()
+    key = semel(*shlex.split(making[1])).stdout.strip()
+    define_, start, read = said_to_try(gateway.said())
+    assert json.loads(run_line(define_, curl, SEMEL_API_KEY=key))["workflow_id"] == "hello"
+    assert run_line(start, curl, SEMEL_API_KEY=key).startswith("HTTP/1.1 200")
+    assert len(json.loads(run_line(read, curl, SEMEL_API_KEY=key))["items"]) == 1
+    assert json.loads(run_line(read, curl, SEMEL_API_KEY="semel_no_key"))["code"] == "unauthenticated"
+
+
+def test_the_sample_is_defined_once_and_a_second_start_finds_the_runs_of_the_first(
+    tmp_path: Path, begin: Gateways
+) -> None:
+    store = store_url("sqlite", tmp_path)
+    first = begin(store, "--sample")
+    body, headers = {"order": 1}, {"Idempotency-Key": "order-1"}
+    started = first.client().post("/api/v1/workflows/refund/runs", json=body, headers=headers)
+    assert started.status_code == 200, started.text
+    assert first.stop() == 0
+    second = begin(store, "--sample")
+    client: httpx.Client = second.client()
+    again = client.post("/api/v1/workflows/refund/runs", json=body, headers=headers)
+    assert (again.content, again.headers["idempotent-replayed"]) == (started.content, "true")
