@@ -8,12 +8,16 @@ from semel.keys import Key
 from semel.ledger import Ledger, open
 from semel.result import Approval, CannotTell, DidNotHappen, Happened, ToolCall, ToolError, ToolResult
 from semel.transaction import Transaction
+from semel.window import DedupWindow
+from semel.worker.handlers import Job, handler
 
 __all__ = [
     "Approval",
     "CannotTell",
+    "DedupWindow",
     "DidNotHappen",
     "Happened",
+    "Job",
     "Key",
     "Ledger",
     "PartialSuccess",
@@ -24,6 +28,7 @@ __all__ = [
     "current_fence",
     "current_key",
     "errors",
+    "handler",
     "open",
     "tool_contract",
 ]

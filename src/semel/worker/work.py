@@ -1,0 +1,148 @@
+"""A worker: leases as many jobs as it has hands for, until it has to stop; then it ends what it began."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from semel.ledger import Ledger
+from semel.worker.attempt import Attempt, Slots, Tell, Workshop
+from semel.worker.doors import Away, Door, Leased
+from semel.worker.handlers import Handler
+from semel.worker.loops import HandlerLoops
+
+# How long one request for jobs waits: a lost doorbell costs at most this, and so does a stop.
+_WAIT_S = 1.0
+
+# After an attempt to reach a store or gateway that is away.
+_AWAY_S = 1.0
+
+# Jobs in hand, those that wait for people included: each has a heartbeat to send.
+_IN_HAND_MAX = 1_000
+
+# What a gateway gives at once.
+_LEASED_MAX = 200
+
+
+class Worker:
+    """`run` once. `stop` may be called at any time, on the loop that it runs on."""
+
+    def __init__(
+        self,
+        door: Door,
+        ledger: Ledger,
+        handlers: Mapping[str, Handler],
+        *,
+        worker_id: str,
+        concurrency: int = 8,
+        lease_s: float = 60.0,
+        grace_s: float = 30.0,
+        tell: Tell,
+    ) -> None:
+        self._door = door
+        self._ledger = ledger
+        self._handlers = handlers
+        self._worker_id = worker_id
+        self._concurrency = concurrency
+        self._lease_s = lease_s
+        self._grace_s = grace_s
+        self._tell = tell
+        self._attempts: set[asyncio.Task[None]] = set()
+        self._stopping: asyncio.Future[None] | None = None
+        self._asked_to_stop = False
+        self._away = False
+
+    def stop(self) -> None:
+        """No new leases; what runs may end."""
+        self._asked_to_stop = True
+        if self._stopping is not None and not self._stopping.done():
+            self._stopping.set_result(None)
+            self._door.hurry()
+            self._tell("worker.stopping", running=len(self._attempts))
+
+    async def run(self) -> int:
+        """How many jobs were left unfinished when the grace was over; SemelError if it may not work here."""
+        shop = self._workshop()
+        self._stopping = shop.stopping
+        if self._asked_to_stop:
+            shop.stopping.set_result(None)
+        try:
+            await self._door.open()
+            self._tell("worker.started", worker_id=self._worker_id, topics=sorted(self._handlers))
+            try:
+                await self._lease_until_stopped(shop)
+            finally:
+                self.stop()
+                left = await self._finish()
+            self._tell("worker.stopped", left=left)
+            return left
+        finally:
+            shop.loops.close()
+            await self._door.close()
+
+    def _workshop(self) -> Workshop:
+        return Workshop(
+            door=self._door,
+            ledger=self._ledger,
+            loops=HandlerLoops(),
+            slots=Slots(self._concurrency),
+            stopping=asyncio.get_running_loop().create_future(),
+            lease_s=self._lease_s,
+            worker_id=self._worker_id,
+            tell=self._tell,
+        )
+
+    async def _lease_until_stopped(self, shop: Workshop) -> None:
+        while not shop.stopping.done():
+            most = min(_LEASED_MAX, _IN_HAND_MAX - len(self._attempts))
+            reserved = shop.slots.reserve(max(0, most))
+            if not reserved:
+                await self._rest(shop)
+                continue
+            leased: Sequence[Leased] = ()
+            try:
+                leased = await self._lease(shop, reserved)
+            finally:
+                shop.slots.give(reserved - len(leased))
+            for each in leased:
+                self._begin(shop, each)
+
+    async def _lease(self, shop: Workshop, count: int) -> Sequence[Leased]:
+        try:
+            # Not cancelled by a stop: a lease whose answer nobody reads would have to lapse first.
+            found = await self._door.lease(list(self._handlers), count, self._lease_s, _WAIT_S)
+        except Away as away:
+            if not self._away:
+                self._tell("worker.away", why=away.message)
+            self._away = True
+            await shop.pause(_AWAY_S)
+            return ()
+        self._away = False
+        return found
+
+    async def _rest(self, shop: Workshop) -> None:
+        """Until a slot is free, an attempt has ended, or the worker stops."""
+        change = asyncio.ensure_future(shop.slots.change())
+        await asyncio.wait((change, shop.stopping, *self._attempts), return_when=asyncio.FIRST_COMPLETED)
+        change.cancel()
+
+    def _begin(self, shop: Workshop, leased: Leased) -> None:
+        attempt = Attempt(shop, leased, self._handlers[leased.job.topic])
+        task = asyncio.ensure_future(attempt.run())
+        self._attempts.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._attempts.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._tell("job.broken", kind=type(error).__qualname__)  # its lease lapses, and it is tried again
+
+    async def _finish(self) -> int:
+        """What runs has ended, or the grace is over: then its leases lapse, and others go on."""
+        if not self._attempts:
+            return 0
+        _, left = await asyncio.wait(self._attempts, timeout=self._grace_s)
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        return len(left)

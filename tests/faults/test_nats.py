@@ -1,0 +1,458 @@
+"""The bus on a real nats-server: killed, frozen, emptied, restarted; messages doubled, late, hopeless."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import nats
+import orjson
+import pytest
+from nats.js.api import StorageType, StreamConfig
+
+from semel.bus import open_bus
+from semel.bus.base import BusUnavailable
+from semel.bus.consumer import Consumer
+from semel.bus.nats import NatsBus
+from semel.clock import SYSTEM
+from semel.errors import OpenError
+from semel.flow.dead import DeadLetters
+from semel.flow.flow import Flow, Policy
+from semel.flow.model import Message
+from semel.flow.values import Caller
+from semel.ledger import Ledger
+from semel.stores.base import Store
+from semel.stores.urls import open_store
+from semel.worker.handlers import Handler
+from semel.worker.store_door import StoreDoor
+from semel.worker.work import Worker
+from tests.faults.checks import PATIENCE_S
+from tests.nats_server import NatsServer
+
+ANN = Caller("acme", "ann")
+APPROVED = Message("approval:job_1", "acme", "approval.approved", 1, "email", None, "job_1")
+
+
+@pytest.fixture
+def server() -> Iterator[NatsServer]:
+    server = NatsServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = open_store(f"sqlite:///{tmp_path / 'semel.db'}")
+    yield store
+    store.close()
+
+
+def on_bus(url: str, scene: Callable[[NatsBus], Awaitable[Any]]) -> Any:
+    async def play() -> Any:
+        bus = open_bus(url)
+        assert isinstance(bus, NatsBus)
+        await bus.start()
+        try:
+            return await asyncio.wait_for(scene(bus), 2 * PATIENCE_S)
+        finally:
+            await bus.stop()
+
+    return asyncio.run(play())
+
+
+async def until(ask: Callable[[], Any], what: str) -> None:
+    give_up_at = SYSTEM.monotonic() + PATIENCE_S
+    while not ask():
+        assert SYSTEM.monotonic() < give_up_at, f"waited in vain until {what}"
+        await asyncio.sleep(0.01)
+
+
+async def stored(bus: NatsBus) -> int:
+    return int((await bus.link().stream.stream_info(bus.settings.stream)).state.messages)
+
+
+def consumer(bus: NatsBus, store: Store, handle: Any, **terms: Any) -> Consumer:
+    return Consumer(bus, flow_on(store, bus).cabinet, "mailer", handle, backoff_s=0.0, **terms)
+
+
+def flow_on(store: Store, bus: NatsBus) -> Flow:
+    return Flow(store, Policy(), send=bus.publish, wait=bus.wait)
+
+
+def remember(handled: list[str]) -> Callable[[Message], Awaitable[None]]:
+    async def handle(message: Message) -> None:
+        handled.append(message.id)
+
+    return handle
+
+
+async def drain(consumer: Consumer) -> int:
+    """How many deliveries there were until none came for a while."""
+    count = 0
+    while await consumer.run_once(0.5):
+        count += 1
+    return count
+
+
+# --- the stream -----------------------------------------------------------------------------------
+
+
+def test_the_stream_is_made_at_the_start_with_the_window_of_the_url(server: NatsServer) -> None:
+    async def scene(bus: NatsBus) -> Any:
+        return (await bus.link().stream.stream_info("semel")).config
+
+    made = on_bus(server.url(duplicates="90s"), scene)
+    assert (made.duplicate_window, made.subjects, made.storage) == (90.0, ["semel.>"], "file")
+
+
+def test_a_stream_that_differs_is_changed_and_that_is_told(
+    server: NatsServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene(bus: NatsBus) -> Any:
+        return (await bus.link().stream.stream_info("semel")).config.duplicate_window
+
+    on_bus(server.url(), scene)
+    with caplog.at_level(logging.WARNING, "semel.bus"):
+        assert on_bus(server.url(duplicates="5m"), scene) == 300.0
+    assert "duplicate_window from 120.0 to 300.0" in caplog.text
+
+
+def test_a_stream_that_cannot_be_changed_is_refused_with_the_reason(server: NatsServer) -> None:
+    async def foreign() -> None:
+        client = await nats.connect(server.url())
+        config = StreamConfig(name="semel", subjects=["semel.>"], storage=StorageType.MEMORY)
+        await client.jetstream().add_stream(config)
+        await client.close()
+
+    asyncio.run(foreign())
+    with pytest.raises(OpenError, match="another storage"):
+        on_bus(server.url(), stored)
+
+
+def test_a_stream_whose_subjects_are_taken_is_refused_with_the_reason(server: NatsServer) -> None:
+    async def foreign() -> None:
+        client = await nats.connect(server.url())
+        await client.jetstream().add_stream(StreamConfig(name="theirs", subjects=["semel.>"]))
+        await client.close()
+
+    asyncio.run(foreign())
+    with pytest.raises(OpenError, match="overlap"):
+        on_bus(server.url(), stored)
+
+
+def test_wrong_credentials_are_refused_and_written_nowhere(caplog: pytest.LogCaptureFixture) -> None:
+    guarded = NatsServer("--user", "ann", "--pass", "right")
+    try:
+        guarded.start()
+        with caplog.at_level(logging.DEBUG), pytest.raises(OpenError, match="credentials") as refused:
+            on_bus(guarded.url("ann:canary-secret@"), stored)
+        assert "canary-secret" not in caplog.text + str(refused.value)
+        assert on_bus(guarded.url("ann:right@"), stored) == 0
+    finally:
+        guarded.remove()
+
+
+# --- doorbells ------------------------------------------------------------------------------------
+
+
+def test_every_gateway_hears_every_doorbell(server: NatsServer) -> None:
+    async def scene(bus: NatsBus) -> None:
+        other = open_bus(server.url())
+        await other.start()
+        waits = [asyncio.ensure_future(each.wait("acme", ("email",), 600)) for each in (bus, other)]
+        await asyncio.sleep(0)
+        await bus.publish(APPROVED)
+        await asyncio.wait_for(asyncio.gather(*waits), PATIENCE_S)
+        await other.stop()
+
+    on_bus(server.url(), scene)
+
+
+def test_tenants_whose_names_look_like_patterns_hear_only_their_own(server: NatsServer) -> None:
+    async def scene(bus: NatsBus) -> list[bool]:
+        dotted = asyncio.ensure_future(bus.wait("a.b", ("x.y",), 600))
+        plain = asyncio.ensure_future(bus.wait("a", ("b",), 600))
+        await asyncio.sleep(0)
+        await bus.publish(replace(APPROVED, tenant="a.b", topic="x.y"))
+        await asyncio.wait_for(dotted, PATIENCE_S)
+        silent = not plain.done()
+        plain.cancel()
+        return [silent]
+
+    assert on_bus(server.url(), scene) == [True]
+
+
+# --- duplicates -----------------------------------------------------------------------------------
+
+
+def test_a_duplicate_within_the_window_is_kept_once(server: NatsServer) -> None:
+    async def scene(bus: NatsBus) -> int:
+        for _ in range(10):
+            await bus.publish(APPROVED)
+        return await stored(bus)
+
+    assert on_bus(server.url(), scene) == 1
+
+
+def test_a_duplicate_within_the_window_is_kept_once_across_kill_and_restart(server: NatsServer) -> None:
+    async def scene(bus: NatsBus) -> int:
+        await bus.publish(APPROVED)
+        server.kill()
+        await until(lambda: not bus.healthy, "the loss is noticed")
+        server.start()
+        await until(lambda: bus.healthy, "the bus is back")
+        await bus.publish(APPROVED)
+        return await stored(bus)
+
+    assert on_bus(server.url(), scene) == 1
+
+
+def test_what_is_doubled_after_the_window_is_handled_once(server: NatsServer, store: Store) -> None:
+    handled: list[str] = []
+
+    async def scene(bus: NatsBus) -> tuple[int, int]:
+        # The broker forgets after a tenth of a second, so each of these is kept.
+        for number in range(1, 11):
+            give_up_at = SYSTEM.monotonic() + PATIENCE_S
+            while await stored(bus) < number:
+                assert SYSTEM.monotonic() < give_up_at
+                await bus.publish(APPROVED)
+        return await stored(bus), await drain(consumer(bus, store, remember(handled)))
+
+    assert on_bus(server.url(duplicates="100ms"), scene) == (10, 10)
+    assert handled == [APPROVED.id]
+
+
+def test_two_consumers_of_one_name_handle_each_message_once(server: NatsServer, store: Store) -> None:
+    handled: list[str] = []
+
+    async def scene(bus: NatsBus) -> None:
+        ids = [f"acme:job_{number}:queued" for number in range(20)]
+        for id_ in ids:
+            await bus.publish(replace(APPROVED, id=id_))
+        both = [consumer(bus, store, remember(handled)) for _ in range(2)]
+        await asyncio.gather(*map(drain, both))
+        assert sorted(handled) == sorted(ids)
+
+    on_bus(server.url(), scene)
+
+
+# --- the server goes away -------------------------------------------------------------------------
+
+
+def test_publishing_without_a_server_fails_soon(server: NatsServer) -> None:
+    async def scene(bus: NatsBus) -> None:
+        server.kill()
+        with pytest.raises(BusUnavailable):
+            await asyncio.wait_for(bus.publish(APPROVED), PATIENCE_S)
+        await until(lambda: not bus.healthy, "the loss is noticed")
+
+    on_bus(server.url(), scene)
+
+
+def test_publishing_to_a_frozen_server_fails_in_bounded_time(server: NatsServer) -> None:
+    async def scene(bus: NatsBus) -> bool:
+        server.freeze()
+        try:
+            with pytest.raises(BusUnavailable):
+                await asyncio.wait_for(bus.publish(APPROVED), PATIENCE_S)
+            return bus.healthy
+        finally:
+            server.thaw()
+
+    assert on_bus(server.url(), scene) is False
+
+
+def test_a_bus_that_is_not_there_at_the_start_is_used_once_it_comes() -> None:
+    late = NatsServer()
+
+    async def scene(bus: NatsBus) -> int:
+        assert not bus.healthy
+        late.start()
+        await until(lambda: bus.healthy, "the bus is there")
+        await bus.publish(APPROVED)
+        return await stored(bus)
+
+    try:
+        assert on_bus(late.url(), scene) == 1
+    finally:
+        late.remove()
+
+
+def test_a_server_without_jetstream_is_not_healthy_and_takes_nothing() -> None:
+    plain = NatsServer(jetstream=False)
+
+    async def scene(bus: NatsBus) -> bool:
+        with pytest.raises(BusUnavailable):
+            await bus.publish(APPROVED)
+        return bus.healthy
+
+    try:
+        plain.start()
+        assert on_bus(plain.url(), scene) is False
+    finally:
+        plain.remove()
+
+
+def test_a_server_that_lost_its_data_gets_its_stream_anew(server: NatsServer) -> None:
+    async def scene(bus: NatsBus) -> int:
+        await bus.publish(APPROVED)
+        server.kill()
+        await until(lambda: not bus.healthy, "the loss is noticed")
+        server.empty()
+        server.start()
+        await until(lambda: bus.healthy, "the bus is back")
+        await bus.publish(APPROVED)
+        return await stored(bus)
+
+    assert on_bus(server.url(), scene) == 1
+
+
+def test_a_stream_that_somebody_removed_is_made_anew(server: NatsServer) -> None:
+    async def scene(bus: NatsBus) -> int:
+        await bus.link().stream.delete_stream("semel")
+        with pytest.raises(BusUnavailable):
+            await bus.publish(APPROVED)
+        await until(lambda: bus.healthy, "the stream is back")
+        await bus.publish(APPROVED)
+        return await stored(bus)
+
+    assert on_bus(server.url(), scene) == 1
+
+
+def test_the_outbox_drains_after_the_bus_returns(server: NatsServer, store: Store) -> None:
+    async def scene(bus: NatsBus) -> tuple[int, int, int]:
+        flow = flow_on(store, bus)
+        server.kill()
+        await until(lambda: not bus.healthy, "the loss is noticed")
+        for number in range(5):
+            await flow.jobs.create(ANN, f"key-{number}", "email", {"n": number}, None, None)
+        before = await flow.outbox.run_once()
+        server.start()
+        await until(lambda: bus.healthy, "the bus is back")
+        return before, await flow.outbox.run_once(), await stored(bus)
+
+    assert on_bus(server.url(), scene) == (0, 5, 5)
+
+
+def test_jobs_are_leased_while_the_bus_is_away(server: NatsServer, store: Store) -> None:
+    async def scene(bus: NatsBus) -> int:
+        flow = flow_on(store, bus)
+        server.kill()
+        waiting = asyncio.ensure_future(flow.jobs.lease(ANN, ["email"], 1, 60, "w", wait_s=PATIENCE_S))
+        await asyncio.sleep(0)
+        await flow.jobs.create(ANN, None, "email", {}, None, None)
+        return len((await waiting)["jobs"])
+
+    assert on_bus(server.url(), scene) == 1
+
+
+def test_a_worker_at_a_store_hears_doorbells_and_sends_what_its_jobs_announce(
+    server: NatsServer, store: Store
+) -> None:
+    async def scene(bus: NatsBus) -> tuple[str, int]:
+        flow, own = flow_on(store, bus), open_bus(server.url())
+        handlers = {"email": Handler("email", lambda job: job.input, frozenset())}
+        door = StoreDoor(store, own, "acme", "w1")
+        worker = Worker(
+            door, Ledger(store, tenant="acme"), handlers, worker_id="w1", tell=lambda *_, **__: None
+        )
+        running = asyncio.ensure_future(worker.run())
+        created = await flow.jobs.create(ANN, None, "email", 7, None, None)
+        job_id = orjson.loads(created.body)["job_id"]
+        give_up_at = SYSTEM.monotonic() + PATIENCE_S
+        while (job := await flow.jobs.get("acme", job_id))["status"] != "succeeded" or not await stored(bus):
+            assert SYSTEM.monotonic() < give_up_at
+            await asyncio.sleep(0.01)
+        worker.stop()
+        await running
+        return job["status"], await stored(bus)
+
+    assert on_bus(server.url(), scene) == ("succeeded", 1)
+
+
+# --- consumers ------------------------------------------------------------------------------------
+
+
+def test_a_consumer_goes_on_after_kill_and_restart(server: NatsServer, store: Store) -> None:
+    handled: list[str] = []
+
+    async def scene(bus: NatsBus) -> None:
+        running = asyncio.ensure_future(consumer(bus, store, remember(handled)).run())
+        await bus.publish(APPROVED)
+        await until(lambda: len(handled) == 1, "the first is handled")
+        server.kill()
+        await until(lambda: not bus.healthy, "the loss is noticed")
+        server.start()
+        await until(lambda: bus.healthy, "the bus is back")
+        await bus.publish(replace(APPROVED, id="approval:job_2"))
+        await until(lambda: len(handled) == 2, "the second is handled")
+        running.cancel()
+
+    on_bus(server.url(), scene)
+    assert handled == [APPROVED.id, "approval:job_2"]
+
+
+def test_what_nobody_acknowledged_is_delivered_again_and_handled_once(
+    server: NatsServer, store: Store
+) -> None:
+    handled: list[str] = []
+
+    async def scene(bus: NatsBus) -> int:
+        await bus.publish(APPROVED)
+        working = consumer(bus, store, remember(handled))
+        line = await bus.subscribe("mailer", ack_wait_s=50.0)
+        first = await line.next(PATIENCE_S)  # taken, and its consumer vanished
+        assert first is not None
+        await first.again(0.0)
+        return await drain(working)
+
+    assert on_bus(server.url(), scene) == 1
+    assert handled == [APPROVED.id]
+
+
+def test_what_is_no_message_is_passed_over(server: NatsServer, store: Store) -> None:
+    handled: list[str] = []
+
+    async def scene(bus: NatsBus) -> None:
+        await bus.link().stream.publish("semel.acme.approval.approved.email", b"\xffgarbage")
+        await bus.publish(APPROVED)
+        running = asyncio.ensure_future(consumer(bus, store, remember(handled)).run())
+        await until(lambda: handled, "the message behind it is handled")
+        running.cancel()
+
+    on_bus(server.url(), scene)
+    assert handled == [APPROVED.id]
+
+
+def test_a_message_that_always_fails_is_read_as_a_dead_letter_and_retried_once(
+    server: NatsServer, store: Store
+) -> None:
+    attempts: list[str] = []
+
+    async def broken(message: Message) -> None:
+        attempts.append(message.id)
+        raise RuntimeError("no such mailbox")
+
+    async def scene(bus: NatsBus) -> tuple[list[str], list[str]]:
+        flow = flow_on(store, bus)
+        dead = DeadLetters(flow.cabinet, flow.keys)
+        await bus.publish(APPROVED)
+        await drain(consumer(bus, store, broken, deliveries_max=3))
+        (letter,) = (await dead.list("acme", None, 10)).items
+        assert (letter["message_id"], letter["deliveries"]) == (APPROVED.id, 3)
+        first = await dead.retry(ANN, letter["id"], "key-1")
+        assert (await dead.retry(ANN, letter["id"], "key-1")) == (first.body, True)
+        assert await flow.outbox.run_once() == 1
+        handled: list[str] = []
+        await drain(consumer(bus, store, remember(handled), deliveries_max=3))
+        return attempts, handled
+
+    assert on_bus(server.url(), scene) == ([APPROVED.id] * 3, [f"{APPROVED.id}:retry"])

@@ -1,0 +1,102 @@
+"""Real NATS servers, private to the tests: on free ports, in temporary directories, ended by their id."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+# A server starts in milliseconds; on a busy machine it takes longer.
+START_S = 60.0
+
+
+def need_nats() -> str:
+    """Skips with one clear line where there is no NATS; in CI that is a failure."""
+    # Debian puts it where only root looks.
+    where = shutil.which("nats-server", path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin")))
+    if where is None:
+        missing = "NATS is not installed: apt-get install nats-server"
+        if os.environ.get("CI"):
+            pytest.fail(missing)
+        pytest.skip(missing)
+    return where
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class NatsServer:
+    """One server with JetStream, not yet started."""
+
+    def __init__(self, *arguments: str, jetstream: bool = True) -> None:
+        self._binary = need_nats()
+        self._arguments = arguments
+        self._jetstream = jetstream
+        self.directory = Path(tempfile.mkdtemp(prefix="semel-nats-"))
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """It answers, with its streams recovered."""
+        kept = ["-js", "-sd", str(self.directory / "data")] if self._jetstream else []
+        words = [self._binary, "-a", "127.0.0.1", "-p", str(self.port), *kept, *self._arguments]
+        with open(self.directory / "log", "ab") as log:
+            self._process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        give_up_at = time.monotonic() + START_S
+        while not self._answers():
+            assert self._process.poll() is None, self.log()[-2_000:]
+            assert time.monotonic() < give_up_at, "NATS does not start"
+            time.sleep(0.01)
+
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=START_S) as connection:
+                return connection.recv(5) == b"INFO "
+        except OSError:
+            return False
+
+    def log(self) -> str:
+        return (self.directory / "log").read_text()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def kill(self) -> None:
+        """kill -9."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait(START_S)
+
+    def freeze(self) -> None:
+        """None of its threads runs any more."""
+        os.kill(self.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOWAIT)
+
+    def thaw(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def empty(self) -> None:
+        """What a stopped server kept is gone."""
+        shutil.rmtree(self.directory / "data", ignore_errors=True)
+
+    def url(self, who: str = "", **options: str) -> str:
+        asked = "&".join(f"{name}={value}" for name, value in options.items())
+        return f"nats://{who}127.0.0.1:{self.port}" + (f"?{asked}" if asked else "")
+
+    def remove(self) -> None:
+        self.kill()
+        shutil.rmtree(self.directory, ignore_errors=True)
