@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import semel
-from semel.lab.bench import by_hand, postgres_rows, redis_rows, workload
+from semel.lab.bench import by_hand, gateway_rows, postgres_rows, redis_rows, window_rows, workload
 from semel.lab.bench.figures import Row, Unit, at_least, at_most
 from semel.lab.bench.plan import FLAT, Experiment, Place
 from semel.lab.bench.sides import (
@@ -297,4 +297,6 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     ),
     *redis_rows.EXPERIMENTS,
     *postgres_rows.EXPERIMENTS,
+    *window_rows.EXPERIMENTS,
+    *gateway_rows.EXPERIMENTS,
 )

@@ -17,6 +17,7 @@ class Unit(Enum):
     MICROSECONDS = "µs"
     MILLISECONDS = "ms"
     PER_SECOND = "/s"
+    BYTES = "B"  # of a side whose rounds are not seconds but bytes
 
     def of(self, ours_s: float, other_s: float) -> float:
         if self is Unit.TIMES:
@@ -25,10 +26,12 @@ class Unit(Enum):
             return other_s / ours_s
         if self is Unit.PER_SECOND:
             return 1 / ours_s
+        if self is Unit.BYTES:
+            return ours_s
         return ours_s * (1e6 if self is Unit.MICROSECONDS else 1e3)
 
     def spelled(self, value: float) -> str:
-        if self is Unit.PER_SECOND:
+        if self in (Unit.PER_SECOND, Unit.BYTES):
             return f"{value:,.0f} {self.value}".replace(",", " ")
         return f"{value:.2f} {self.value}"
 

@@ -1,0 +1,183 @@
+"""Temporal: a window in workflow state, and tool contracts whose steps come from the workflow.
+
+    from temporalio import workflow
+
+    with workflow.unsafe.imports_passed_through():
+        from semel.integrations.temporal import EntityWindow, Guard
+
+`EntityWindow` is a `DedupWindow` whose clock is the workflow's. `Guard` is an interceptor for workers:
+
+    Worker(client, …, interceptors=[Guard(ledger)])
+
+Then a recorded tool that an activity calls meets the same key on every attempt of that activity, on whichever
+worker. Its step is what the workflow's author has said, nothing that Temporal counts:
+
+    conversation   the chain of runs (namespace, workflow id, first run's id): continue-as-new, a retry of the
+                   workflow and a reset stay in it; whoever starts that workflow id anew begins another one
+    step           the `activity_id` that the workflow gave; without one recorded tools refuse
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import datetime, timedelta
+from typing import Any
+
+from temporalio import activity, workflow
+from temporalio.api.common.v1 import Payload
+from temporalio.exceptions import ApplicationError
+from temporalio.worker import (
+    ActivityInboundInterceptor,
+    ExecuteActivityInput,
+    Interceptor,
+    StartActivityInput,
+    StartLocalActivityInput,
+    WorkflowInboundInterceptor,
+    WorkflowInterceptorClassInput,
+    WorkflowOutboundInterceptor,
+)
+
+from semel.errors import NoStep, SemelError, StepError
+from semel.ledger import Ledger
+from semel.limits import NAME_BYTES_MAX
+from semel.step import Step
+from semel.window import DedupWindow
+
+_HEADER = "semel-step"
+
+_FIX_NO_STEP = "Start the activity with an activity_id of your own, on a worker that has the Guard."
+
+
+# --- in the workflow ------------------------------------------------------------------------------
+
+
+class EntityWindow(DedupWindow):
+    """A window that lives in a workflow: `now` is the workflow's time unless it is given."""
+
+    def push(self, key: str | None, now: datetime | None = None) -> bool:
+        return super().push(key, workflow.now() if now is None else now)
+
+    def evict(self, now: datetime | None = None) -> int:
+        return super().evict(workflow.now() if now is None else now)
+
+
+_given: ContextVar[str | None] = ContextVar("semel_temporal_conversation", default=None)
+
+
+@contextmanager
+def conversation(name: str) -> Iterator[None]:
+    """Activities that are started inside belong to this conversation, in whichever run of whichever workflow.
+
+    For actions that outlive the chain of runs: "charge order 42" is one action, also when another workflow,
+    or a child that a reset starts again, asks for it.
+    """
+    token = _given.set(name)
+    try:
+        yield
+    finally:
+        _given.reset(token)
+
+
+def _conversation() -> str:
+    given = _given.get()
+    if given is not None:
+        return given
+    info = workflow.info()
+    if info.cron_schedule:
+        raise StepError(
+            "The runs of a cron workflow are one chain, so their steps cannot be told apart.",
+            corrective_action="Name each run's own: with semel.integrations.temporal.conversation(…).",
+        )
+    return _chain(info.namespace, info.workflow_id, info.first_execution_run_id)
+
+
+def _chain(namespace: str, workflow_id: str, first_run_id: str) -> str:
+    """The chain's name. Only the run's id tells chains apart; the rest is for people, so it may be cut."""
+    ending = f"/{first_run_id}"
+    told = f"temporal:{namespace}/{workflow_id}".encode()[: NAME_BYTES_MAX - len(ending)]
+    return told.decode(errors="ignore") + ending
+
+
+class _NamesSteps(WorkflowInboundInterceptor):
+    def init(self, outbound: WorkflowOutboundInterceptor) -> None:
+        super().init(_SendsSteps(outbound))
+
+
+class _SendsSteps(WorkflowOutboundInterceptor):
+    def start_activity(self, input: StartActivityInput) -> workflow.ActivityHandle[Any]:
+        input.headers = _with_step(input.headers, input.activity_id)
+        return super().start_activity(input)
+
+    def start_local_activity(self, input: StartLocalActivityInput) -> workflow.ActivityHandle[Any]:
+        input.headers = _with_step(input.headers, input.activity_id)
+        return super().start_local_activity(input)
+
+
+def _with_step(headers: Mapping[str, Payload], activity_id: str | None) -> Mapping[str, Payload]:
+    # Without an id of the author's Temporal numbers activities by run: such a number names another action
+    # after the next change of the code.
+    if activity_id is None:
+        return headers
+    named = {"conversation": _conversation(), "step": activity_id}
+    return {**headers, _HEADER: workflow.payload_converter().to_payload(named)}
+
+
+# --- in the activity ------------------------------------------------------------------------------
+
+
+class Guard(Interceptor):
+    """An interceptor for workers: activities run in the step that their workflow has named.
+
+    `scopes` are what this worker grants to the tools that its activities call; the principal is the
+    workflow's type unless it is given. What a contract answers becomes an `ApplicationError` whose type is
+    the code, and which Temporal tries again only where that can help.
+    """
+
+    def __init__(self, ledger: Ledger, *, scopes: Iterable[str] = (), principal: str | None = None) -> None:
+        self._ledger = ledger
+        self._scopes = frozenset((scopes,) if isinstance(scopes, str) else scopes)
+        self._principal = principal
+
+    def workflow_interceptor_class(
+        self,
+        input: WorkflowInterceptorClassInput,  # noqa: ARG002  # Temporal's signature
+    ) -> type[WorkflowInboundInterceptor]:
+        return _NamesSteps
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
+        return _EntersStep(next, self)
+
+    def step_of(self, named: Mapping[str, str]) -> Step:
+        principal = activity.info().workflow_type if self._principal is None else self._principal
+        return Step(self._ledger, named["conversation"], (named["step"],), self._scopes, principal or "")
+
+
+class _EntersStep(ActivityInboundInterceptor):
+    def __init__(self, next: ActivityInboundInterceptor, guard: Guard) -> None:
+        super().__init__(next)
+        self._guard = guard
+
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:
+        try:
+            sent = input.headers.get(_HEADER)
+            if sent is None:
+                return await super().execute_activity(input)
+            # Temporal copies the context into the thread of an activity that is not asynchronous.
+            with self._guard.step_of(activity.payload_converter().from_payload(sent, dict)):
+                return await super().execute_activity(input)
+        except SemelError as error:
+            raise _told(error) from error
+
+
+def _told(error: SemelError) -> ApplicationError:
+    """The contract's answer as Temporal understands it."""
+    fix = _FIX_NO_STEP if isinstance(error, NoStep) else error.corrective_action
+    delay = None if error.retry_after_s is None else timedelta(seconds=error.retry_after_s)
+    return ApplicationError(
+        f"{error.message} {fix}".rstrip(),
+        type=error.code,
+        non_retryable=not error.retriable,
+        next_retry_delay=delay if error.retriable else None,
+    )

@@ -1,0 +1,127 @@
+"""`semel runbook window` and the window's rows of the bench do what they say. Time is not tested."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from semel.cli import main
+from semel.lab import bench
+from semel.lab import entity_traffic as traffic
+from semel.lab.bench.figures import Unit
+from semel.lab.runbooks import window as runbook
+from semel.lab.runbooks import window_report as page
+from semel.lab.runbooks.book import Book
+from semel.window import DedupWindow
+
+DAYS, SIZES = 70, (100, 20_000, 25_000)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runbook with a short life and small windows; its time is not judged."""
+    monkeypatch.setattr(runbook, "SLOWER_MAX", float("inf"))
+    monkeypatch.setattr(runbook.window, "__defaults__", (DAYS, SIZES))
+
+
+def said(*words: str) -> Any:
+    return CliRunner().invoke(main, ["runbook", "window", *words])
+
+
+def test_the_runbook_shows_both_tables_and_that_all_checks_hold(quick: None) -> None:
+    done = said()
+    assert done.exit_code == 0, done.output
+    assert "10 of 10 checks hold." in done.output
+    assert "hostile" in done.output
+    assert "EVICT µs PER KEY" in done.output
+
+
+def test_the_runbook_writes_its_plot_into_a_new_folder(quick: None, tmp_path: Path) -> None:
+    done = said("--report", str(tmp_path / "made"))
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "made" / "window.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_runbook_takes_a_server_that_it_does_not_need_and_answers_with_json(quick: None) -> None:
+    told = json.loads(said("--server", "http://127.0.0.1:9", "--json").output)
+    assert told["ok"] is True
+    assert [life["traffic"] for life in told["lives"]] == ["daily", "hostile"]
+    assert [cost["keys"] for cost in told["costs"]] == list(SIZES)
+
+
+def test_the_runbook_fails_where_the_window_forgets_too_much(
+    quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traffic, "DedupWindow", lambda _, keys: DedupWindow("1h", keys))
+    done = said()
+    assert done.exit_code == 1
+    assert "FAILED  daily: every repeat is dropped" in done.output
+
+
+def test_the_runbook_fails_where_the_window_grows(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traffic, "DedupWindow", lambda *_: DedupWindow("36500d"))
+    book = Book()
+    runbook.window(book, DAYS, SIZES)
+    failed = [check.name for check in book.checks if not check.ok]
+    assert "daily: never more keys than three days bring" in failed
+    assert "hostile: never more keys than the bound" in failed
+
+
+def test_the_runbook_fails_where_a_push_becomes_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    book = Book()
+    few, many = runbook.Cost(10, 1.0, 0.1, 40.0), runbook.Cost(10_000, 50.0, 0.1, 40.0)
+    runbook._check_costs(book, (few, many))
+    assert [check.ok for check in book.checks] == [False, True]
+
+
+def test_the_map_of_the_comparison_is_as_large_as_it_says() -> None:
+    forever = traffic.ForeverMap()
+    for name, at in traffic.DAILY.of_day(3):
+        forever.push(name, at)
+    written = json.dumps(forever.seen, separators=(",", ":"))
+    # A comma for each key, also for the last.
+    assert forever.state_bytes == len(written) + 1
+
+
+def test_the_traffic_is_as_it_says() -> None:
+    life = traffic.live(traffic.DAILY, days=10, every=5)
+    assert [sample.day for sample in life.samples] == [5, 10]
+    assert life.last.map_keys == 10 * traffic.DAILY.per_day
+    assert life.events == life.last.map_keys + life.map_dropped
+    # Every fifth, but for those of the first six hours.
+    assert life.map_dropped == life.last.map_keys // 5 - 1
+    fresh = traffic.live(traffic.HOSTILE, days=4)
+    assert fresh.map_dropped == 0
+    assert fresh.map_too_large_after is None
+
+
+def test_a_full_window_stays_as_full_as_it_is() -> None:
+    window = traffic.full_window(50)
+    for key, at in traffic.next_events(50, 10):
+        assert window.push(key, at) is True
+    assert len(window) == 50
+
+
+def test_the_tables_have_a_cell_for_each_column(quick: None) -> None:
+    seen = runbook.window(Book(), DAYS, SIZES)
+    assert {len(row) for row in page.growth_rows(seen)} == {len(page.GROWTH)}
+    assert {len(row) for row in page.cost_rows(seen)} == {len(page.COSTS)}
+
+
+def test_the_bench_pushes_what_it_says_and_compares_the_same_traffic(tmp_path: Path) -> None:
+    rows = ["window-push", "window-size", "window-years"]
+    report = bench.run(rows, quick=True, directory=str(tmp_path))
+    assert report.did["window-push"]["many"] == {"pushes": 60, "live keys": 2_000}
+    years = report.did["window-years"]
+    assert years["daily, window"]["events"] == years["daily, map"]["events"]
+    assert years["hostile, window"]["keys"] == 500 < years["hostile, map"]["keys"]
+    assert "B |" in bench.markdown(report)
+
+
+def test_bytes_are_not_seconds() -> None:
+    assert Unit.BYTES.of(44.0, 1.0) == 44.0
+    assert Unit.BYTES.spelled(12_345.0) == "12 345 B"
