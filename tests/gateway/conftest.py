@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from semel.bus.base import Bus
 from semel.clock import SYSTEM
 from semel.flow.cabinet import Cabinet
 from semel.gateway.auth import ApiKeys
@@ -57,9 +58,9 @@ def serve() -> Iterator[Serve]:
     """Starts gateways; all of them have stopped at the end of the test."""
     with ExitStack() as stack:
 
-        def start(store: Store | None = None, **settings: Any) -> Served:
+        def start(store: Store | None = None, bus: Bus | None = None, **settings: Any) -> Served:
             chosen = Settings(**{"url": "memory://", "log": "all"} | settings)
-            url, services = stack.enter_context(embedded(chosen, store or MemoryStore()))
+            url, services = stack.enter_context(embedded(chosen, store or MemoryStore(), bus=bus))
             served = Served(url, services)
             stack.enter_context(served.clients)
             return served

@@ -210,10 +210,12 @@ MAY: dict[str, str] = {
     "delete_workflow": "admin",
     "put_tenant": "admin",
     "resolve_record": "admin",
+    "retry_dead_letter": "admin",
 }
 ALL_ROLES = ("submitter", "worker", "approver", "auditor", "admin")
 PATH = {"workflow_id": "hello", "tenant": "acme", "run_id": "run_" + "0" * 32, "job_id": "job_" + "0" * 32,
-        "record_id": "rec_" + "0" * 32}  # fmt: skip
+        "record_id": "rec_" + "0" * 32,
+        "letter_id": "dead_" + "0" * 32}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

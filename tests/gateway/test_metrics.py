@@ -13,10 +13,13 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from prometheus_client.parser import text_string_to_metric_families
 
+from semel.bus.base import BusUnavailable
+from semel.bus.local import LocalBus
+from semel.clock import SYSTEM
+from semel.flow.model import Message
 from semel.flow.problems import Problem
 from semel.gateway.metrics import OTHER, TENANTS_MAX, Metrics
 from semel.gateway.upkeep import read_gauges
-from semel.record import Park
 from semel.stores.memory import MemoryStore
 from semel.testing import FlakyStore
 from tests.commands import AT, claim, park
@@ -117,12 +120,32 @@ def test_gauges_say_what_waits_for_people_and_for_the_bus(serve: Serve) -> None:
     store = MemoryStore()
     served = serve(store, dev=True)
     store.perform(claim(at=AT))
-    assert type(park()) is Park
     store.perform(park())
     asyncio.run(read_gauges(served.services))
     client = served.client()
     assert value(client, "semel_in_doubt_records") == 1
     assert value(client, "semel_ready") == 1
+
+
+class ClosedBus(LocalBus):
+    """A bus that takes nothing."""
+
+    healthy = False
+
+    async def publish(self, message: Message) -> None:
+        raise BusUnavailable
+
+
+def test_what_the_bus_does_not_take_waits_and_is_counted_and_runs_start_all_the_same(serve: Serve) -> None:
+    served = serve(bus=ClosedBus(SYSTEM), dev=True)
+    client = served.client()
+    define(client)
+    assert start_run(client).status_code == 200
+    asyncio.run(read_gauges(served.services))
+    assert value(client, "semel_outbox_unpublished") > 0
+    assert value(client, "semel_ready") == 0
+    unready = client.get("/readyz")
+    assert (unready.status_code, len(unready.json()["reasons"])) == (503, 1)
 
 
 def test_gauges_of_a_store_that_is_down_stay_and_readiness_does_not(serve: Serve) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,11 +14,14 @@ from semel.clock import SYSTEM
 from semel.errors import ApprovalError, RecordNotFound, RecordNotInDoubt, StoreCorrupt, StoreUnavailable
 from semel.flow.problems import KINDS, Problem
 from semel.gateway import problems
-from semel.stores.base import Query
+from semel.gateway.server import embedded
+from semel.gateway.settings import Settings
+from semel.stores.base import CountRecords, Query
 from semel.stores.documents import Fetch
 from semel.stores.memory import MemoryStore
 from semel.testing import FlakyStore
 from tests.gateway.conftest import Serve, define, refused, start_run
+from tests.stores import BY_NAME
 
 
 def told(problem: Problem) -> dict[str, Any]:
@@ -145,6 +149,14 @@ def test_health_is_about_the_process_and_readiness_about_the_store(serve: Serve)
     assert (unready.status_code, unready.json()["reasons"]) == (503, ["store: does not answer"])
     store.down = False
     assert client.get("/readyz").status_code == 200
+
+
+def test_a_gateway_that_has_stopped_has_closed_its_store(tmp_path: Path) -> None:
+    store = BY_NAME["sqlite"].open(tmp_path, SYSTEM, True)
+    with embedded(Settings(url="memory://", dev=True), store):
+        assert store.ask(CountRecords()) == {}
+    with pytest.raises(StoreUnavailable):
+        store.ask(CountRecords())
 
 
 def test_the_log_has_one_line_per_request_and_no_key_body_path_or_secret(

@@ -24,7 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("drive", "sweep", "keeper", "approvals", "records", "flow"),
     ("ledger", "step"),
     ("guard",),
-    ("tool", "declare"),
+    ("tool", "declare", "worker.handlers"),
     ("",),
     ("testing", "doctor", "audit_report"),
     ("bus",),

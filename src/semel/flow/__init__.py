@@ -7,6 +7,7 @@ workflows    definitions and limits                          admission   a run s
 gate         the same behind a lock per tenant               problems    every refusal
 runs         start, read, end, rerun                         jobs        create, lease, result
 approvals    one decision per job                            outbox      messages to the bus
+inbox        each message handled once                       dead        messages put aside, retried once
 flow         all of them on one store
 upkeep       what time brings: lapsed leases, late questions, closed windows
 """

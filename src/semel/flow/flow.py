@@ -9,6 +9,7 @@ from typing import Literal
 from semel.flow.admission import Admission
 from semel.flow.approvals import JobApprovals
 from semel.flow.cabinet import Cabinet
+from semel.flow.dead import DeadLetters
 from semel.flow.gate import LockedAdmission, LockPolicy
 from semel.flow.jobs import Jobs, Wait
 from semel.flow.keys import Keys
@@ -56,4 +57,5 @@ class Flow:
         self.approvals = JobApprovals(self.cabinet, policy.kept_us)
         self.outbox = Outbox(self.cabinet, send)
         self.cabinet.nudge = self.outbox.nudge
+        self.dead_letters = DeadLetters(self.cabinet, self.keys)
         self.upkeep = Upkeep(self.cabinet, policy.kept_us)

@@ -11,6 +11,8 @@ job                 job_<random>          while it lives live: created; queued r
                                           leased or waiting due: until when; ended, of no run: expiry
                                           gated approvals, by status: created
 message             message/<id>          outbox: when
+handled message     inbox/<consumer>/<id> expiry
+dead letter         dead_<digest>         dead: when it was put aside; expiry
 the tenant's lock   lock
 """
 

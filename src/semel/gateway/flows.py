@@ -171,3 +171,19 @@ async def _decide(call: Call, status: str) -> Reply:
             call.caller, call.path["job_id"], status, body.reason or "", body.revision, body.job_hash
         )
     )
+
+
+# --- dead letters -----------------------------------------------------------------------------------
+
+
+async def list_dead_letters(call: Call) -> Reply:
+    return call.page(await call.services.flow.dead_letters.list(call.tenant, call.after(), call.query.limit))
+
+
+async def get_dead_letter(call: Call) -> Reply:
+    return data(await call.services.flow.dead_letters.get(call.tenant, call.path["letter_id"]))
+
+
+async def retry_dead_letter(call: Call) -> Reply:
+    letters = call.services.flow.dead_letters
+    return answer(await letters.retry(call.caller, call.path["letter_id"], call.key))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any, TypeVar
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from semel.flow.problems import Problem
+
+M = TypeVar("M", Counter, Histogram)
 
 # Tenants that get a label of their own: the first ones seen. All others share one.
 TENANTS_MAX = 100
@@ -27,6 +31,7 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._tenants: set[str] = set()
+        self._children: dict[tuple[Counter | Histogram, tuple[str, ...]], Any] = {}
         ProcessCollector(registry=self.registry)
         self._claims = self._counter("semel_claims", "Keys claimed, by what was answered.", "tool", "answer")
         self._retry_age = self._histogram(
@@ -50,6 +55,13 @@ class Metrics:
         self._outbox = self._gauge("semel_outbox_unpublished", "Messages that the bus has not taken yet.")
         self._ready = self._gauge("semel_ready", "1 if store and bus answered when last looked at.")
 
+    def _child(self, metric: M, *labels: str) -> M:
+        """The metric under these labels, which are few: looking them up each time is most of the cost."""
+        child: M | None = self._children.get((metric, labels))
+        if child is None:
+            child = self._children[metric, labels] = metric.labels(*labels)
+        return child
+
     def _counter(self, name: str, what: str, *labels: str) -> Counter:
         return Counter(name, what, labels, registry=self.registry)
 
@@ -62,27 +74,27 @@ class Metrics:
     # --- what handlers tell -----------------------------------------------------------------------
 
     def answered(self, endpoint: str, status: int, *, replayed: bool, problem: Problem | None) -> None:
-        self._requests.labels(endpoint, str(status)).inc()
+        self._child(self._requests, endpoint, str(status)).inc()
         if replayed:
-            self._replays.labels(endpoint).inc()
+            self._child(self._replays, endpoint).inc()
         if problem is not None and problem.status in _CONFLICTS:
-            self._conflicts.labels(endpoint, problem.code).inc()
+            self._child(self._conflicts, endpoint, problem.code).inc()
 
     def claimed(self, scope: str, *, replayed: bool, problem: Problem | None) -> None:
         """A request with a key was answered: started, replayed, or the code of its refusal."""
-        self._claims.labels(scope, _outcome("started", replayed, problem)).inc()
+        self._child(self._claims, scope, _outcome("started", replayed, problem)).inc()
 
     def retried(self, scope: str, age_s: float) -> None:
-        self._retry_age.labels(scope).observe(age_s)
+        self._child(self._retry_age, scope).observe(age_s)
 
     def run_started(self, *, replayed: bool, problem: Problem | None) -> None:
-        self._run_starts.labels(_outcome("admitted", replayed, problem)).inc()
+        self._child(self._run_starts, _outcome("admitted", replayed, problem)).inc()
 
     def admission_waited(self, endpoint: str, tenant: str, seconds: float) -> None:
-        self._admission_wait.labels(endpoint, self.tenant_label(tenant)).observe(seconds)
+        self._child(self._admission_wait, endpoint, self.tenant_label(tenant)).observe(seconds)
 
     def cleanup_failed(self, context: str) -> None:
-        self._cleanup_failures.labels(context).inc()
+        self._child(self._cleanup_failures, context).inc()
 
     # --- what is looked at now and then -----------------------------------------------------------
 

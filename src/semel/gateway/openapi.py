@@ -190,6 +190,11 @@ _RECORD = _object(
     attempts=_INTEGER, created_at=_TIME, settled_at=_TIME_OR_NULL, expires_at=_TIME_OR_NULL,
     run_id=_TEXT_OR_NULL, job_id=_TEXT_OR_NULL,
 )  # fmt: skip
+_DEAD_LETTER = _object(
+    id=_TEXT, message_id=_TEXT, type=_TEXT, topic=_TEXT_OR_NULL, run_id=_TEXT_OR_NULL, job_id=_TEXT_OR_NULL,
+    consumer=_TEXT, deliveries=_INTEGER, error=_TEXT, created_at=_TIME, dead_at=_TIME,
+    retried_at=_TIME_OR_NULL, retried_by=_TEXT_OR_NULL,
+)  # fmt: skip
 _EVENT = _object(seq=_INTEGER, at=_TIME, type=_TEXT, data=_ANY)
 _WORKFLOW = _object(workflow_id=_TEXT, steps={"type": "array", "items": {"type": "object"}})
 
@@ -206,6 +211,8 @@ _ANSWERS: Schema = {
     "Decision": _object(job_id=_TEXT, status=_TEXT, revision=_INTEGER),
     "Record": _RECORD,
     "Records": _page(_reference("Record")),
+    "DeadLetter": _DEAD_LETTER,
+    "DeadLetters": _page(_reference("DeadLetter")),
     "Workflow": _WORKFLOW,
     "Workflows": _page(_reference("Workflow")),
     "Deleted": _object(workflow_id=_TEXT, deleted={"type": "boolean"}),

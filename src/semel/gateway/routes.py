@@ -64,6 +64,7 @@ _JOB, _APPROVAL, _RECORD = (
     f"{_V1}/approvals/{{job_id}}",
     f"{_V1}/records/{{record_id}}",
 )
+_LETTER = f"{_V1}/dead-letters/{{letter_id}}"
 
 # The busiest first: they are tried in this order.
 ROUTES: tuple[Route, ...] = (
@@ -100,6 +101,10 @@ ROUTES: tuple[Route, ...] = (
     Route("PUT", _WORKFLOW, ADMIN, flows.put_workflow, "Workflow", bodies.WorkflowBody),
     Route("GET", _WORKFLOW, READ, flows.get_workflow, "Workflow", problems=("workflow_not_found",)),
     Route("DELETE", _WORKFLOW, ADMIN, flows.delete_workflow, "Deleted", problems=("workflow_not_found",)),
+    Route("GET", f"{_V1}/dead-letters", READ, flows.list_dead_letters, "DeadLetters", query=ListQuery),
+    Route("GET", _LETTER, READ, flows.get_dead_letter, "DeadLetter", problems=("message_not_found",)),
+    Route("POST", f"{_LETTER}/retry", ADMIN, flows.retry_dead_letter, "DeadLetter", bodies.NoBody,
+          keyed="dead-letter", body_optional=True, problems=("message_not_found", "message_already_retried")),
     Route("PUT", f"{_V1}/tenants/{{tenant}}", ADMIN, flows.put_tenant, "Tenant", bodies.TenantBody),
 )  # fmt: skip
 
@@ -110,4 +115,5 @@ PATH_NAMES: dict[str, tuple[re.Pattern[str], str]] = {
     "run_id": (re.compile(r"^run_[0-9a-f]{32}$"), "run_not_found"),
     "job_id": (re.compile(r"^job_[0-9a-f]{32}$"), "job_not_found"),
     "record_id": (re.compile(r"^rec_[0-9a-f]{32}$"), "record_not_found"),
+    "letter_id": (re.compile(r"^dead_[0-9a-f]{32}$"), "message_not_found"),
 }
