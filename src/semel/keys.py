@@ -330,7 +330,7 @@ def printable(name: object) -> str:
 def frame(*parts: str | bytes) -> bytes:
     """The parts as one text that no other parts make: each behind its length in eight bytes."""
     encoded = [part.encode() if isinstance(part, str) else part for part in parts]
-    return b"".join(len(part).to_bytes(8, "big") + part for part in encoded)
+    return b"".join([len(part).to_bytes(8, "big") + part for part in encoded])
 
 
 class Key(str):

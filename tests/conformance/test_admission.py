@@ -265,6 +265,31 @@ async def test_a_rerun_replays_after_the_run_it_came_from_is_forgotten(world):
 
 
 @played
+async def test_what_a_rerun_keeps_outlives_the_run_it_came_from(world):
+    clock = FakeClock()
+    flow = world.flow(clock, kept_us=100_000_000)
+    await define(flow)
+    await flow.workflows.put("acme", "s", {"steps": [{"id": "a", "topic": "a"}, {"id": "b", "topic": "b"}]})
+    _, run = await told(flow.runs.start(ANN, "s", None, {}))
+    await work_off(flow, "a", "b")
+    clock.advance(90)
+    _, again = await told(flow.runs.rerun(ANN, run["run_id"], "b", None))
+    await work_off(flow, "b")
+    clock.advance(20)
+    await flow.upkeep.run_once()
+    assert (await told(flow.runs.get("acme", run["run_id"])))[0] == "run_not_found"
+    shown = await flow.runs.get("acme", again["run_id"])
+    assert (shown["status"], shown["result"]) == ("succeeded", {"a": "a done", "b": "b done"})
+
+
+async def work_off(flow: Flow, *topics: str) -> None:
+    """One job of each topic is leased and succeeds."""
+    for topic in topics:
+        (job,) = (await flow.jobs.lease(ANN, [topic], 1, 30, None))["jobs"]
+        await flow.jobs.result(ANN, job["job_id"], job["fence"], "succeeded", f"{topic} done", None)
+
+
+@played
 async def test_after_its_window_a_key_is_new(world):
     clock = FakeClock()
     flow = world.flow(clock, kept_us=60_000_000)

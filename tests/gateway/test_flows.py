@@ -162,6 +162,8 @@ def test_a_run_without_steps_ends_when_it_is_told_to(desk: httpx.Client) -> None
     again = desk.post(f"{run}/complete", json={"status": "succeeded", "result": {"paid": True}})
     assert again.headers["idempotent-replayed"] == "true"
     refused(desk.post(f"{run}/complete", json={"status": "failed"}), 409, "run_already_ended")
+    other = desk.post(f"{run}/complete", json={"status": "succeeded", "result": {"paid": False}})
+    refused(other, 409, "run_already_ended")
     refused(desk.post(f"{run}/cancel"), 409, "run_already_ended")
 
 

@@ -337,8 +337,7 @@ class FlowMachine(RuleBasedStateMachine):
         documents = self.documents
         for run in self.runs:
             for step in run.steps:
-                # What a rerun kept may go with the run that it came from.
-                assert step.job_id is None or step.job_id in documents or run.rerun_of
+                assert step.job_id is None or step.job_id in documents
         for document in self.of_kind("rec_"):
             record = KeyRecord(**orjson.loads(document.body))
             assert (record.run_id or record.job_id) in documents

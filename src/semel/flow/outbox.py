@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 
 from semel.errors import SemelError
@@ -10,6 +11,8 @@ from semel.flow import shelves
 from semel.flow.cabinet import Cabinet
 from semel.flow.model import Message, message_of
 from semel.stores.documents import Scan, Tenants
+
+log = logging.getLogger("semel")
 
 # Sent and forgotten in one go.
 _BATCH = 200
@@ -67,6 +70,8 @@ class Outbox:
                     await self.send_of(self._nudged.popitem()[0])
             except SemelError:
                 pass  # the store or the bus is away: the next round comes
+            except Exception:
+                log.exception("messages could not be sent; the next round tries again")
             self._bell.clear()
             if not self._nudged:
                 await self._rest(max(0.01, next_round - clock.monotonic()))

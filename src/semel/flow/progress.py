@@ -6,7 +6,7 @@ below make decisions in it; `Change.drafts` is what a commit then writes, all or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -285,6 +285,23 @@ def rerun_steps(run: Run, from_step: str) -> tuple[Step, ...]:
     return tuple(
         step if step.status == "succeeded" and step.id not in again else _anew(step) for step in run.steps
     )
+
+
+def adopted(
+    change: Change, run_id: str, steps: tuple[Step, ...], kept: Mapping[str, Job]
+) -> tuple[Step, ...]:
+    """The steps with copies of the jobs that they keep: what a run shows is its own while it is kept."""
+    return tuple(_adopt(change, run_id, step, kept) if step.job_id else step for step in steps)
+
+
+def _adopt(change: Change, run_id: str, step: Step, kept: Mapping[str, Job]) -> Step:
+    job = kept.get(step.job_id or "")
+    if job is None:
+        return _anew(step)  # its result was forgotten, so it has to be made again
+    # Nobody is asked about it again, so the copy has no question.
+    unasked = replace(job, question=None, decision=None, bus_msg_id=None)
+    copy = change.put(replace(unasked, job_id=change.new_id("job"), run_id=run_id))
+    return replace(step, job_id=copy.job_id)
 
 
 def _anew(step: Step) -> Step:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,8 @@ from semel.flow.progress import Change
 from semel.flow.values import Answer, Caller, Page, next_after
 from semel.flow.workflows import Known
 from semel.stores.documents import Document, Scan
+
+_End = Callable[[Change, list[Job]], None]
 
 
 class Runs:
@@ -48,10 +51,13 @@ class Runs:
         except Problem as gone:  # its window may close before that of the rerun's key
             return await self._admission.replay_or(gone, caller.tenant, "rerun", key, print_)
 
+        steps = progress.rerun_steps(run, from_step)
+        kept = await self._jobs_of(caller.tenant, *(step.job_id for step in steps if step.job_id))
+
         def begin(change: Change, _: Known) -> None:
-            steps = progress.rerun_steps(run, from_step)
             again = _run(change, caller, run.workflow_id, run.input, steps)
-            progress.begin(change, replace(again, rerun_of=run_id))
+            own = progress.adopted(change, again.run_id, steps, kept)
+            progress.begin(change, replace(again, steps=own, rerun_of=run_id))
 
         def objection(_: Known) -> Problem | None:
             if run.status in LIVE_RUN:
@@ -96,9 +102,10 @@ class Runs:
         wanted = set(run.live_jobs)
         if run.status == "succeeded":
             wanted |= {step.job_id for step in views.last_steps(run) if step.job_id}
-        if not wanted:
-            return {}
-        found = await self._cabinet.fetch(tenant, *wanted)
+        return await self._jobs_of(tenant, *wanted)
+
+    async def _jobs_of(self, tenant: str, *ids: str) -> dict[str, Job]:
+        found = await self._cabinet.fetch(tenant, *ids) if ids else {}
         return {id_: job_of(document.body) for id_, document in found.items()}
 
     # --- ending ----------------------------------------------------------------------------------
@@ -113,7 +120,10 @@ class Runs:
         def objection(run: Run) -> Problem | None:
             return Problem("run_has_steps") if run.steps else None
 
-        return await self._end(caller, run_id, status, end, objection)
+        def same(run: Run) -> bool:
+            return (run.status, run.result) == (status, result)
+
+        return await self._end(caller, run_id, end, objection, same)
 
     async def cancel(self, caller: Caller, run_id: str) -> Answer:
         """Nothing of the run goes on, and its slot is free."""
@@ -121,16 +131,26 @@ class Runs:
         def end(change: Change, jobs: list[Job]) -> None:
             progress.cancel_run(change, jobs, caller.principal)
 
-        return await self._end(caller, run_id, "cancelled", end, lambda _: None)
+        return await self._end(caller, run_id, end, lambda _: None, lambda run: run.status == "cancelled")
 
-    async def _end(self, caller: Caller, run_id: str, status: str, end: Any, objection: Any) -> Answer:
+    async def _end(
+        self,
+        caller: Caller,
+        run_id: str,
+        end: _End,
+        objection: Callable[[Run], Problem | None],
+        same: Callable[[Run], bool],
+    ) -> Answer:
+        """The run ends so; if it has ended before, in the `same` way, this is a replay."""
         while True:
             document = await self._document(caller.tenant, run_id)
             run = run_of(document.body)
             if problem := objection(run):
                 raise problem
             if run.status not in LIVE_RUN:
-                return self._ended_before(run, status)
+                if not same(run):
+                    raise Problem("run_already_ended", f"The run has ended as {run.status} before.")
+                return Answer(_ending(run), replayed=True)
             jobs = await self._cabinet.fetch(caller.tenant, *run.live_jobs) if run.live_jobs else {}
             change = Change(caller.tenant, await self._cabinet.now_us(), self._cabinet.new_id, run)
             end(change, [job_of(each.body) for each in jobs.values()])
@@ -139,11 +159,6 @@ class Runs:
             if (await self._cabinet.commit(caller.tenant, expect, put)).done:
                 assert change.run is not None
                 return Answer(_ending(change.run))
-
-    def _ended_before(self, run: Run, status: str) -> Answer:
-        if run.status != status:
-            raise Problem("run_already_ended", f"The run has ended as {run.status} before.")
-        return Answer(_ending(run), replayed=True)
 
     async def _document(self, tenant: str, run_id: str) -> Document:
         document = (await self._cabinet.fetch(tenant, run_id)).get(run_id)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+
 from semel.errors import SemelError
 from semel.flow import progress, shelves
 from semel.flow.cabinet import Cabinet
 from semel.flow.model import Job, job_of, run_of
 from semel.flow.progress import Change
 from semel.stores.documents import Document, Scan, Tenants
+
+log = logging.getLogger("semel")
 
 # Handled of one tenant before the next one's turn.
 _BATCH = 200
@@ -35,6 +39,8 @@ class Upkeep:
                 await self.run_once()
             except SemelError:
                 pass  # the store is away: what is due stays due
+            except Exception:
+                log.exception("upkeep failed, and goes on with the next round")
             await self._cabinet.clock.asleep(every_s)
 
     async def _due(self, tenant: str) -> int:

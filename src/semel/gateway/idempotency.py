@@ -18,6 +18,7 @@ HEADERS = (b"idempotency-key", b"x-idempotency-key")
 QUERY = "idempotency_key"
 
 _QUOTED = re.compile(r'"((?:[^"\\]|\\["\\])*)"')
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _ESCAPED = re.compile(r'\\(["\\])')
 
 
@@ -50,7 +51,7 @@ def _plain(value: str) -> str:
 def _check(key: str) -> None:
     if not key:
         _refuse("It is empty.")
-    if any(char < " " or "\x7f" <= char <= "\x9f" for char in key):
+    if _CONTROL.search(key):
         _refuse("It contains control characters.")
     if len(key.encode()) > KEY_BYTES_MAX:
         _refuse(f"It is longer than {KEY_BYTES_MAX} bytes.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any, Literal
 
 from semel.durations import microseconds
@@ -134,6 +135,7 @@ _READ: dict[str, tuple[str, Callable[[str, str], Any]]] = {
 assert {field for field, _ in _READ.values()} == {field.name for field in fields(Settings)}
 
 
+@lru_cache(256)  # asked for every request of a --dev gateway, which has one or two names
 def is_loopback(host: str) -> bool:
     """Whether the name or address can only be this machine."""
     bare = host.strip("[]").lower()

@@ -1,0 +1,117 @@
+"""Leases, results and messages of the flow, in memory: who may still speak for a job, what is repeated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from semel.flow import shelves
+from semel.flow.flow import Flow
+from semel.flow.model import job_of
+from semel.flow.problems import Problem
+from semel.flow.views import job_hash
+from tests.fake_clock import FakeClock
+from tests.flows import ANN, BEN, World, played, shelf, told
+from tests.stores import BY_NAME
+
+LEASE_S = 60
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(BY_NAME["memory"], tmp_path)
+
+
+async def leased(flow: Flow) -> dict[str, Any]:
+    (job,) = (await flow.jobs.lease(BEN, ["t"], 1, LEASE_S, None))["jobs"]
+    found: dict[str, Any] = job
+    return found
+
+
+async def retaken(flow: Flow, clock: FakeClock) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Two leases of one job: the first has lapsed, the second holds."""
+    await flow.jobs.create(ANN, None, "t", {}, None, {})
+    stale = await leased(flow)
+    clock.advance(LEASE_S)
+    assert await flow.upkeep.run_once() == 1
+    return stale, await leased(flow)
+
+
+@played
+async def test_a_worker_whose_job_went_to_another_can_neither_renew_nor_end_it(world):
+    clock = FakeClock()
+    flow = world.flow(clock)
+    stale, present = await retaken(flow, clock)
+    assert (stale["key"], stale["fence"] + 1) == (present["key"], present["fence"])
+    with pytest.raises(Problem, match="lease was lost"):
+        await flow.jobs.heartbeat(BEN, stale["job_id"], stale["fence"], LEASE_S)
+    for status in ("succeeded", "failed"):
+        ended = flow.jobs.result(BEN, stale["job_id"], stale["fence"], status, 1, None)
+        assert (await told(ended))[0] == "ownership_lost"
+    assert (await flow.jobs.get("acme", stale["job_id"]))["status"] == "leased"
+    ended = flow.jobs.result(BEN, present["job_id"], present["fence"], "succeeded", 2, None)
+    assert (await told(ended))[1]["result"] == 2
+
+
+@played
+async def test_a_lapsed_lease_that_nobody_took_is_still_its_owners(world):
+    clock = FakeClock()
+    flow = world.flow(clock)
+    await flow.jobs.create(ANN, None, "t", {}, None, {})
+    job = await leased(flow)
+    clock.advance(2 * LEASE_S)
+    await flow.jobs.heartbeat(BEN, job["job_id"], job["fence"], LEASE_S)
+    assert await flow.upkeep.run_once() == 0
+
+
+@played
+async def test_the_same_result_again_is_replayed_and_another_one_is_refused(world):
+    flow = world.flow()
+    await flow.jobs.create(ANN, None, "t", {}, None, {})
+    job = await leased(flow)
+    result = (BEN, job["job_id"], job["fence"], "succeeded", {"a": 1})
+    word, said = await told(flow.jobs.result(*result, None))
+    assert word == "done"
+    assert await told(flow.jobs.result(*result, None)) == ("replayed", said)
+    other = flow.jobs.result(*result[:-1], {"a": 2}, None)
+    assert (await told(other))[0] == "ownership_lost"
+
+
+@pytest.mark.parametrize("ending", ["cancel", "complete"])
+@played
+async def test_an_ending_again_is_replayed_to_the_byte_and_another_is_refused(world, ending):
+    flow = world.flow()
+    await flow.workflows.put("acme", "w", {"steps": []})
+    _, run = await told(flow.runs.start(ANN, "w", None, {}))
+    calls = {
+        "cancel": lambda: flow.runs.cancel(ANN, run["run_id"]),
+        "complete": lambda: flow.runs.complete(ANN, run["run_id"], "succeeded", 1),
+    }
+    again = calls.pop(ending)
+    first = await again()
+    assert (first.replayed, await again()) == (False, (first.body, True))
+    (other,) = calls.values()
+    assert (await told(other()))[0] == "run_already_ended"
+
+
+@pytest.mark.parametrize("changed", ["labels", "input", "topic"])
+@played
+async def test_the_hash_that_a_decision_is_bound_to_covers_what_a_person_sees(world, changed):
+    flow = world.flow()
+    await flow.jobs.create(ANN, None, "t", {"n": 1}, True, {"team": "x"})
+    (document,) = await shelf(flow, shelves.LIVE)
+    seen = job_of(document.body)
+    data = orjson.loads(document.body)
+    data[changed] = "u" if changed == "topic" else {"n": "another"}
+    assert job_hash(job_of(orjson.dumps(data))) != job_hash(seen)
+
+
+@played
+async def test_a_message_that_the_bus_took_is_sent_once_and_forgotten(world):
+    flow = world.flow()
+    await flow.jobs.create(ANN, None, "t", {}, None, {})
+    assert [await flow.outbox.run_once() for _ in range(2)] == [1, 0]
+    assert (len(world.sent), await shelf(flow, shelves.OUTBOX)) == (1, [])
