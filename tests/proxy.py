@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections import deque
 
 CHUNK_BYTES = 65_536
 
@@ -22,6 +23,7 @@ class Proxy:
         self.doubles_replies = False  # what the server says arrives twice
         self.repeats_replies = False  # what the server says arrives, and some time later again
         self.repeated = 0  # so many times
+        self.repeats_to_next = False  # the next reply arrives, and again when the client asks something else
         self.deafens: bytes | None = None  # the connection on which this is asked next gets no reply any more
         self.drops_requests = False  # a one-way cut: what the client says is lost, and the connection stays
         self.cuts_after: int | None = None  # so many bytes of replies from now on, then both sides are cut
@@ -51,13 +53,18 @@ class Proxy:
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self._lock:
                 self._open |= {client, server}
-            deaf = threading.Event()
+            deaf, kept = threading.Event(), deque[bytes]()
             for source, target, replies in ((client, server, False), (server, client, True)):
-                told = (source, target, replies, deaf)
+                told = (source, target, replies, deaf, kept)
                 threading.Thread(target=self._carry, args=told, daemon=True).start()
 
     def _carry(
-        self, source: socket.socket, target: socket.socket, replies: bool, deaf: threading.Event
+        self,
+        source: socket.socket,
+        target: socket.socket,
+        replies: bool,
+        deaf: threading.Event,
+        kept: deque[bytes],
     ) -> None:
         try:
             while chunk := source.recv(CHUNK_BYTES):
@@ -68,6 +75,12 @@ class Proxy:
                     deaf.set()
                 if self.drops_replies or deaf.is_set() if replies else self.drops_requests:
                     continue
+                if replies and self.repeats_to_next:
+                    self.repeats_to_next = False
+                    kept.append(chunk)
+                elif not replies and kept:
+                    self.repeated += 1
+                    source.sendall(kept.popleft())
                 if replies and self.doubles_replies:
                     chunk += chunk
                 cut, again = replies and self._cut(len(chunk)), replies and self.repeats_replies
@@ -113,7 +126,8 @@ class Proxy:
     def restore(self) -> None:
         """Everything passes again."""
         self.delay_s, self.cuts_after = 0.0, None
-        self.repeats_replies, self.deafens = False, None
+        self.repeats_replies = self.repeats_to_next = False
+        self.deafens = None
         self.drops_replies = self.drops_requests = self.doubles_replies = self.refuses = False
 
     def close(self) -> None:

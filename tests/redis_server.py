@@ -11,6 +11,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import hiredis
@@ -92,15 +93,25 @@ class RedisServer:
 
     def ask(self, *words: str | bytes) -> object:
         """The answer to one command, by a connection of its own."""
+        return self._ask([words])
+
+    def ask_as(self, password: str, *words: str | bytes) -> object:
+        """The same, by somebody who knows the password."""
+        return self._ask([("AUTH", password), words])
+
+    def _ask(self, commands: Sequence[tuple[str | bytes, ...]]) -> object:
+        """The answer to the last one."""
+        answer: object = None
         with socket.create_connection(("127.0.0.1", self.port), timeout=START_S) as connection:
             reader = hiredis.Reader()
-            connection.sendall(hiredis.pack_command(words))  # type: ignore[arg-type]
-            while (answer := reader.gets()) is False:
-                data = connection.recv(65_536)
-                if not data:
-                    raise ConnectionResetError
-                reader.feed(data)
-            return answer
+            for words in commands:
+                connection.sendall(hiredis.pack_command(words))  # type: ignore[arg-type]
+                while (answer := reader.gets()) is False:
+                    data = connection.recv(65_536)
+                    if not data:
+                        raise ConnectionResetError
+                    reader.feed(data)
+        return answer
 
     @property
     def pid(self) -> int:
@@ -141,9 +152,9 @@ def url_of(place: str, prefix: str, options: dict[str, str]) -> str:
 class RedisCluster:
     """Three nodes on loopback, which share the slots."""
 
-    def __init__(self) -> None:
-        cluster = {"cluster-enabled": "yes", "cluster-node-timeout": "2000", "save": ""}
-        self.nodes = [RedisServer(**cluster) for _ in range(3)]
+    def __init__(self, **settings: str) -> None:
+        self._cluster = {"cluster-enabled": "yes", "cluster-node-timeout": "2000", "save": "", **settings}
+        self.nodes = [RedisServer(**self._cluster) for _ in range(3)]
 
     def start(self) -> None:
         """The cluster takes requests for every slot."""
@@ -164,6 +175,25 @@ class RedisCluster:
         told = node.ask("CLUSTER", "INFO")
         slots = node.ask("CLUSTER", "SLOTS")
         return b"cluster_state:ok" in told and len(slots) == 3  # type: ignore[operator,arg-type]
+
+    def add_replica(self, of: RedisServer) -> RedisServer:
+        """Another node, which has what this one has and takes its place when it dies."""
+        primary = str(of.ask("CLUSTER", "MYID").decode())  # type: ignore[attr-defined]
+        self.nodes.append(replica := RedisServer(**self._cluster))
+        replica.start()
+        replica.ask("CLUSTER", "MEET", "127.0.0.1", str(of.port))
+        give_up_at = time.monotonic() + START_S
+        # It has to hear of the other one before it can follow it.
+        while replica.ask("CLUSTER", "REPLICATE", primary) != b"OK" or not self._follows(replica):
+            assert time.monotonic() < give_up_at, "the replica does not follow"
+            time.sleep(0.05)
+        return replica
+
+    def _follows(self, replica: RedisServer) -> bool:
+        return (
+            b"master_link_status:up" in replica.ask("INFO", "replication")  # type: ignore[operator]
+            and all(b"slave" in node.ask("CLUSTER", "NODES") for node in self.nodes)  # type: ignore[operator]
+        )
 
     def url(self, prefix: str = "semel", **options: str) -> str:
         return url_of(f"redis+cluster://127.0.0.1:{self.nodes[0].port}", prefix, options)

@@ -1,4 +1,7 @@
-"""A process is killed at its n-th write to the disk, wherever that is; then every promise is checked."""
+"""A process is killed at its n-th word to the store, wherever that is; then every promise is checked.
+
+To a file it writes and flushes; to a server it sends, and receives: killed there it never reads the reply.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +20,16 @@ from tests.faults.caller import Heard, call
 from tests.faults.checks import all_records, assert_history_holds, assert_rising, until
 from tests.faults.conftest import Start
 from tests.faults.payment import LEASE, payment
+from tests.faults.places import PLACES
 from tests.faults.process import Process
 
 ACCOUNTS = [f"acc-{n}" for n in range(8)]
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
-    """Only a store in a file writes to the disk of its caller."""
-    return f"sqlite:///{tmp_path / 'semel.db'}"
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    (place,) = (place for place in PLACES if place.name == request.param)
+    return place.url(tmp_path)
 
 
 @pytest.fixture(autouse=True)
@@ -55,17 +59,36 @@ def _heard(process: Process) -> list[str]:
     return heard
 
 
-# SQLite: opening a new store takes 33 writes and 7 flushes, a claim 10 and 1, a settle 4 and 1. Numbers count
-# per thread, so those of the asynchronous cases lie beyond the opening: another thread writes for the loop.
-@pytest.mark.parametrize(
-    ("syscall", "number", "asynchronous"),
-    [
-        *[("pwrite64", number, False) for number in (2, 6, 20, 34, 37, 43, 44, 45, 47, 52, 60)],
-        *[("fdatasync", number, False) for number in (2, 4, 7, 8, 9, 10, 11)],
-        *[("pwrite64", number, True) for number in (34, 40, 45)],
-        *[("fdatasync", number, True) for number in (8, 9)],
-    ],
-)
+Case = tuple[str, str, int, bool]
+
+
+def cases(place: str, syscall: str, *numbers: int, asynchronous: bool = False) -> list[Case]:
+    return [(place, syscall, number, asynchronous) for number in numbers]
+
+
+# Numbers count per thread.
+# SQLite: opening takes 33 writes and 7 flushes, a claim 10 and 1, a settle 4 and 1. Numbers of the
+# asynchronous cases lie beyond the opening: another thread writes for the loop.
+# Redis: opening takes 8 requests, claim and settle 1 each. A loop also wakes itself, and has a new connection
+# for every call.
+# PostgreSQL: opening takes 32 requests, claim and settle 1 each, and a request two receptions. In the
+# asynchronous cases the loop dies while another thread speaks for it.
+CASES = [
+    *cases("sqlite", "pwrite64", 2, 6, 20, 34, 37, 43, 44, 45, 47, 52, 60),
+    *cases("sqlite", "fdatasync", 2, 4, 7, 8, 9, 10, 11),
+    *cases("sqlite", "pwrite64", 34, 40, 45, asynchronous=True),
+    *cases("sqlite", "fdatasync", 8, 9, asynchronous=True),
+    *cases("redis", "sendto", 3, 8, 9, 10, 11, 14),
+    *cases("redis", "recvfrom", 5, 9, 10, 11),
+    *cases("redis", "sendto", 9, 11, 14, asynchronous=True),
+    *cases("redis", "recvfrom", 14, 18, 22, asynchronous=True),
+    *cases("postgres", "sendto", 6, 20, 33, 34, 35, 36, 39),
+    *cases("postgres", "recvfrom", 40, 68, 70, 72, 75),
+    *cases("postgres", "recvfrom", 70, 76, 82, asynchronous=True),
+]
+
+
+@pytest.mark.parametrize(("url", "syscall", "number", "asynchronous"), CASES, indirect=["url"])
 def test_whatever_was_acknowledged_is_there_and_nobody_pays_twice(
     syscall: str, number: int, asynchronous: bool, start: Start, bank: Bank, url: str
 ) -> None:
@@ -101,7 +124,19 @@ def come_again(ledger: semel.Ledger, bank: Bank, acknowledged: list[str]) -> Non
     assert max(Counter(entry.key for entry in bank.entries()).values()) == 1
 
 
-@pytest.mark.parametrize(("syscall", "number"), [("pwrite64", 38), ("pwrite64", 45), ("fdatasync", 9)])
+@pytest.mark.parametrize(
+    ("url", "syscall", "number"),
+    [
+        ("sqlite", "pwrite64", 38),
+        ("sqlite", "pwrite64", 45),
+        ("sqlite", "fdatasync", 9),
+        ("redis", "sendto", 10),
+        ("redis", "recvfrom", 11),
+        ("postgres", "sendto", 36),
+        ("postgres", "recvfrom", 73),
+    ],
+    indirect=["url"],
+)
 def test_under_retry_every_entry_carries_the_first_calls_key_and_arguments(
     syscall: str, number: int, start: Start, bank: Bank, url: str
 ) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import shutil
-import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -19,15 +19,17 @@ import pytest
 import semel
 from semel.clock import SYSTEM, SystemClock
 from semel.errors import OpenError, StoreUnavailable
-from semel.record import Address, Settle, State, ours, settled_by
-from semel.stores.base import ReadEvents
+from semel.record import Address, Look, Settle, State, ours, settled_by
+from semel.stores.base import CountRecords, ListRecords, ReadEvents, ReadSeals
 from semel.stores.postgres import PostgresStore, statements
 from semel.stores.postgres.statements import Migration
+from semel.stores.postgres.trouble import Failure
 from semel.stores.postgres.wire import Link
 from semel.stores.urls import open_store
-from tests.commands import A, B, claim, look, release, renew, settle
+from tests.commands import A, B, claim, look, park, release, renew, retake, settle
 from tests.faults.bank import Bank
 from tests.faults.caller import Heard, acall, call
+from tests.faults.certificates import certify
 from tests.faults.checks import all_records, assert_history_holds, assert_rising, only_record, until
 from tests.faults.disk import fill, free, small_disk
 from tests.faults.payment import LONG_LEASE, payment
@@ -67,29 +69,6 @@ def server() -> Iterator[PostgresServer]:
         yield server
     finally:
         server.remove()
-
-
-def certify(folder: Path, name: str) -> tuple[Path, Path]:
-    """A certificate for localhost, signed by itself, and its key, for whoever owns the folder."""
-    certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
-    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
-    files = ["-keyout", str(key), "-out", str(certificate)]
-    command = [need_openssl(), "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-    subprocess.run([*command, *files, *subject], check=True, capture_output=True)
-    owner = folder.stat()
-    os.chown(key, owner.st_uid, owner.st_gid)
-    key.chmod(0o600)
-    return certificate, key
-
-
-def need_openssl() -> str:
-    found = shutil.which("openssl")
-    if found is None:
-        missing = "openssl is not installed: apt-get install openssl"
-        if os.environ.get("CI"):
-            pytest.fail(missing)
-        pytest.skip(missing)
-    return found
 
 
 def administer(server: PostgresServer, *orders: str) -> None:
@@ -426,7 +405,7 @@ def test_an_effect_whose_commit_was_not_acknowledged_is_found_committed(server, 
     def pay(account: str, books: semel.Transaction) -> str:
         statement = INSERT["postgres"].replace("payments", f"{schema}.payments")
         books.connection.execute(statement, (account, 1))
-        proxy.deafens = b"COMMIT\0"
+        proxy.deafens = b"COMMIT\n"
         return "paid"
 
     for ledger in (far, near):
@@ -514,6 +493,66 @@ def test_replies_that_come_again_late_leave_every_answer_where_it_belongs(proxy,
         assert perform_and_hear_twice(proxy, far, look(at)).record.asked.at == at
         assert far.store.perform(look(place("nobody's"))).record is None
     assert sorted(kinds(near.store)) == ["claimed"] * 6 + ["settled"] * 6
+
+
+def test_a_reply_that_comes_again_when_something_else_is_asked_is_not_the_answer_to_that(proxy, near, far):
+    globex = Address("globex", "tool", "k")
+    for at in (place("one"), place("two"), globex):
+        near.store.perform(claim(A, at))
+    near.store.perform(settle(A, place("two")))
+    questions: list[Any] = [look(place("one")), look(place("two")), look(globex), look(place("nobody's"))]
+    questions += [ListRecords("acme"), ListRecords("globex"), CountRecords(), ReadEvents(), ReadSeals()]
+    for question in questions:
+        told(far, question)
+    for first, second in itertools.permutations(questions, 2):
+        repeated = proxy.repeated
+        proxy.repeats_to_next = True
+        assert told(far, first) == told(near, first)
+        assert told(far, second) == told(near, second)
+        assert proxy.repeated == repeated + 1
+
+
+def told(ledger: semel.Ledger, question: Any) -> Any:
+    """What the store has to say, apart from the time."""
+    if isinstance(question, Look):
+        return ledger.store.perform(question).record
+    return ledger.store.ask(question)
+
+
+def test_an_old_reply_that_comes_again_does_not_hide_what_happened_since(proxy, near, far):
+    for ledger in (far, near):
+        warm(ledger)
+    far.store.perform(claim(A))
+    far.store.perform(renew(A))
+    proxy.repeats_to_next = True
+    assert far.store.perform(renew(A)).applied
+    near.store.perform(park(A))
+    near.store.perform(retake(A, B))
+    assert not far.store.perform(renew(A)).applied
+    proxy.repeats_to_next = True
+    assert told(far, look()).state is State.PENDING
+    near.store.perform(settle(B))
+    assert told(far, look()).state is State.DONE
+    assert proxy.repeated == 2
+
+
+def test_a_commit_is_not_acknowledged_by_the_reply_to_what_was_said_before_it(proxy, far):
+    link = far.store._connect()
+    link.script("BEGIN")
+    proxy.repeats_to_next = True
+    link.script("SELECT 1")
+    with pytest.raises(Failure, match="another question"):
+        link.script("COMMIT")
+    assert link.broken
+
+
+def test_beginning_a_tools_transaction_leaves_its_isolation_level_to_the_tool(near):
+    @semel.tool_contract(name="pay", class_="write-non-idempotent")
+    def pay(books: semel.Transaction) -> str:
+        books.connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        return str(books.connection.execute("SHOW transaction_isolation").fetchone()[0])
+
+    assert near.step(conversation="c", step="s").run(pay) == "repeatable read"
 
 
 def warm(ledger: semel.Ledger) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -35,7 +37,7 @@ from tests.fake_clock import PATIENCE_S, FakeClock
 from tests.faults.bank import Bank
 from tests.faults.caller import call
 from tests.faults.checks import assert_history_holds, until
-from tests.faults.payment import payment
+from tests.faults.payment import LONG_LEASE, payment
 from tests.redis_server import RedisCluster, RedisServer, shared_cluster_url
 
 KEYS = 200
@@ -269,3 +271,124 @@ def refused(store: Any, at: Address) -> bool:
     except StoreCorrupt:
         return True
     return False
+
+
+# --- failover --------------------------------------------------------------------------------------------
+
+
+class Pair(NamedTuple):
+    """A server that is going to die, and the one that takes its place."""
+
+    cluster: RedisCluster
+    primary: RedisServer
+    replica: RedisServer
+
+    def url(self) -> str:
+        """By way of the one that dies: the others have to be known from it."""
+        return self.cluster.url(timeout="1s").replace(
+            f":{self.cluster.nodes[0].port}", f":{self.primary.port}"
+        )
+
+    def places(self, store: Any, count: int) -> list[Address]:
+        """Addresses whose records the primary has."""
+        everywhere = map(place, itertools.count())
+        return list(itertools.islice((at for at in everywhere if self._has(store, at)), count))
+
+    def _has(self, store: Any, at: Address) -> bool:
+        home = store._nodes.home(store._desk.lane_of(digest_of(at)).number)
+        return bool(home.port == self.primary.port)
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    cluster = RedisCluster(**{"cluster-node-timeout": "500", "repl-diskless-sync-delay": "0"})
+    try:
+        cluster.start()
+        primary = cluster.nodes[1]
+        yield Pair(cluster, primary, cluster.add_replica(primary))
+    finally:
+        cluster.remove()
+
+
+def in_the_end(door: Door, command: Any) -> Any:
+    """The reply, once somebody gives one."""
+
+    def ask() -> Any:
+        try:
+            return door.perform(command)
+        except StoreUnavailable:
+            return None
+
+    return until(ask, "the cluster answers")
+
+
+@pytest.mark.parametrize("manner", [Door, AsyncDoor], ids=["sync", "async"])
+def test_when_a_server_dies_its_replica_takes_over_and_service_resumes_by_itself(pair, manner):
+    door = manner(open_redis(pair.url()))
+    assert "A failover to a replica may take back" in door.store.durability
+    ends = pair.places(door.store, 20)
+    for at in ends:
+        door.perform(claim(A, at))
+    until(lambda: caught_up(pair), "the replica has everything")
+    pair.primary.kill()
+    for at in ends:
+        assert in_the_end(door, settle(A, at)).record.state is State.DONE
+        events = door.ask(ReadEvents(record_id=door.perform(look(at)).record.asked.id))
+        assert [event.kind for event in events] == ["claimed", "settled"]
+    assert door.store._nodes.home(door.store._desk.lane_of(digest_of(ends[0])).number).port == (
+        pair.replica.port
+    )
+    door.close()
+
+
+def caught_up(pair: Pair) -> bool:
+    told = [str(node.ask("INFO", "replication")) for node in (pair.primary, pair.replica)]
+    one, other = (re.findall(r"master_repl_offset:(\d+)", each) for each in told)
+    return bool(one == other)
+
+
+@pytest.mark.parametrize("manner", [Door, AsyncDoor], ids=["sync", "async"])
+def test_writes_that_a_failover_took_back_are_noticed_and_nothing_is_trusted(pair, manner):
+    door = manner(open_redis(pair.url()))
+    kept, lost = pair.places(door.store, 2)
+    door.perform(claim(A, kept))
+    until(lambda: caught_up(pair), "the replica has everything")
+    # From now on the replica is not let in, and whoever is in stays.
+    pair.primary.ask("CONFIG", "SET", "requirepass", "changed")
+    pair.primary.ask_as("changed", "CLIENT", "KILL", "TYPE", "replica")
+    assert door.perform(claim(A, lost)).applied
+    pair.primary.kill()
+
+    def noticed() -> bool:
+        try:
+            door.perform(claim(B, lost))
+        except StoreUnavailable:
+            return False
+        except StoreCorrupt:
+            return True
+        raise AssertionError("a forgotten key was claimed again")
+
+    until(noticed, "the loss is noticed")
+    for at in (kept, lost):
+        with pytest.raises(StoreCorrupt, match="older data"):
+            door.perform(look(at))
+    door.close()
+
+
+def insist(ledger: semel.Ledger, tool: Any, account: str) -> None:
+    until(lambda: call(ledger, tool, account=account).receipt, "the cluster answers")
+
+
+def test_tools_are_called_once_through_a_failover(pair, tmp_path):
+    bank = Bank(tmp_path / "bank.jsonl")
+    accounts = [f"acc-{number}" for number in range(30)]
+    with semel.open(pair.url()) as ledger:
+        tool = payment(bank, "park", lease=LONG_LEASE)
+        for account in accounts[:10]:
+            assert call(ledger, tool, account=account).receipt
+        until(lambda: caught_up(pair), "the replica has everything")
+        pair.primary.kill()
+        for account in accounts:
+            insist(ledger, tool, account)
+        assert_history_holds(ledger)
+    assert sorted(entry.account for entry in bank.entries()) == sorted(accounts)

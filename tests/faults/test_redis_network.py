@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,18 @@ import pytest
 
 from semel.clock import SYSTEM
 from semel.errors import StoreUnavailable
-from semel.record import Address, State, ours, settled_by
-from semel.stores.base import ReadEvents, Store
+from semel.record import Address, Look, State, ours, settled_by
+from semel.stores.base import (
+    CountRecords,
+    FindRecord,
+    ListRecords,
+    ReadEvents,
+    ReadSeals,
+    SealEvents,
+    Store,
+)
 from semel.stores.urls import open_store
-from tests.commands import AT, A, B, claim, look, retake, settle
+from tests.commands import AT, A, B, claim, look, park, renew, retake, settle
 from tests.doors import AsyncDoor, Door
 from tests.fake_clock import PATIENCE_S
 from tests.faults.checks import until
@@ -106,6 +115,43 @@ def test_replies_that_arrive_twice_are_never_taken_for_others(far, proxy, near):
         reply = in_the_end(far, settle(A, at, outcome=b"%d" % number))
         assert (reply.record.asked.at, reply.record.outcome) == (at, b"%d" % number)
     assert sorted(kinds(near)) == ["claimed"] * 20 + ["settled"] * 20
+
+
+def test_a_reply_that_comes_again_when_something_else_is_asked_is_not_the_answer_to_that(far, proxy, near):
+    ends = [Address("acme", "tool", "one"), Address("acme", "tool", "two"), Address("globex", "tool", "k")]
+    for at in ends:
+        near.perform(claim(A, at))
+    near.perform(settle(A, ends[0]))
+    near.ask(SealEvents())
+    ids = [near.perform(look(at)).record.asked.id for at in ends]
+    questions: list[Any] = [*map(look, ends), look(Address("acme", "tool", "nobody's"))]
+    questions += [ListRecords("acme"), ListRecords("globex"), FindRecord("acme", ids[0]), CountRecords()]
+    questions += [ReadEvents(), ReadEvents(record_id=ids[1]), ReadSeals()]
+    for first, second in itertools.permutations(questions, 2):
+        repeated = proxy.repeated
+        proxy.repeats_to_next = True
+        assert told(far, first) == told(Door(near), first)
+        assert told(far, second) == told(Door(near), second)
+        assert proxy.repeated == repeated + 1
+
+
+def told(door: Door, question: Any) -> Any:
+    """What the store has to say, apart from the time."""
+    return door.perform(question).record if isinstance(question, Look) else door.ask(question)
+
+
+def test_an_old_reply_that_comes_again_does_not_hide_what_happened_since(far, proxy, near):
+    far.perform(claim(A))
+    proxy.repeats_to_next = True
+    assert far.perform(renew(A)).applied
+    near.perform(park(A))
+    near.perform(retake(A, B))
+    assert not far.perform(renew(A)).applied
+    proxy.repeats_to_next = True
+    assert far.ask(CountRecords()) == {State.PENDING: 1}
+    near.perform(settle(B))
+    assert far.ask(CountRecords()) == {State.DONE: 1}
+    assert proxy.repeated == 2
 
 
 def test_a_one_way_cut_is_a_refusal_and_nothing_happened(far, proxy, near):

@@ -26,7 +26,7 @@ from tests.doors import AsyncDoor, Door
 from tests.model.linearizability import History, Recorder, check
 from tests.model.racer import KEYS, QUESTIONS_PER_KEY, Racer, place
 from tests.model.record_model import STARTED, RecordModel
-from tests.stores import KINDS, Kind
+from tests.stores import KINDS, SPREAD, Kind
 
 RACERS = 16
 # About once in every command, which is some twenty lines long.
@@ -34,9 +34,11 @@ GIVE_WAY = 0.05
 LIBRARY = str(Path(record.__file__).parent)
 ROOT = Path(__file__).resolve().parent.parent.parent
 
-kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+RACED = (*KINDS, SPREAD)
+
+kinds = pytest.mark.parametrize("kind", RACED, ids=lambda kind: kind.name)
 shared_kinds = pytest.mark.parametrize(
-    "kind", [kind for kind in KINDS if kind.shared], ids=lambda kind: kind.name
+    "kind", [kind for kind in RACED if kind.shared], ids=lambda kind: kind.name
 )
 
 
@@ -181,10 +183,11 @@ def threads_race(kind: Kind, directory: Path, seed: int) -> None:
 def processes_race(kind: Kind, directory: Path, seed: int) -> None:
     histories = directory / "histories"
     histories.mkdir()
-    race_in_processes(kind, directory, histories, seed)
-    judge(histories)
+    # Opened here first: the racers look for the server of their parent.
     store = kind.open(directory, SYSTEM, True)
     try:
+        race_in_processes(kind, directory, histories, seed)
+        judge(histories)
         assert_that_the_events_tell_the_same(store)
     finally:
         store.close()

@@ -40,7 +40,7 @@ from semel.stores.memory import MemoryStore
 from tests.commands import LEASE, SECOND, WINDOW, claim, park, release, renew, resolve, retake, settle
 from tests.doors import AsyncDoor, Door
 from tests.fake_clock import FakeClock
-from tests.stores import KINDS, Kind
+from tests.stores import KINDS, SPREAD, Kind
 
 PLACES = [Address(tenant, "tool", key) for tenant in ("acme", "globex") for key in ("k", "k\x00ü")]
 TOKENS = [letter * 16 for letter in (b"A", b"B", b"C", b"\x00")]
@@ -74,7 +74,7 @@ class Agreement(RuleBasedStateMachine):
         self.door, self.other_door = self.open_door(), self.open_door()
         self.claims = 0
         self.last: Command | None = None
-        self.read_up_to = {"memory": 0, "store": 0}
+        self.read_up_to: dict[tuple[str, int], int] = {}
 
     def open_door(self) -> Door:
         door = self.manner(self.kind.open(self.directory, self.clock, True))
@@ -219,10 +219,10 @@ class Agreement(RuleBasedStateMachine):
             assert (theirs.number, theirs.events, theirs.at_us) == (ours.number, ours.events, ours.at_us)
             self.verify_last_seal()
 
-    def verify_last_seal(self) -> None:
-        *_, last = seals = self.door.ask(ReadSeals())
+    def verify_last_seal(self, lane: int = 0) -> None:
+        *_, last = seals = self.door.ask(ReadSeals(lane=lane))
         previous = seals[-2].hash if len(seals) > 1 else audit.GENESIS
-        run = self.door.ask(ReadEvents(after=last.first_seq - 1, limit=last.events))
+        run = self.door.ask(ReadEvents(after=last.first_seq - 1, limit=last.events, lane=lane))
         assert (run[0].seq, run[-1].seq) == (last.first_seq, last.last_seq)
         assert last.hash == audit.chain(previous, last.number, run)
 
@@ -250,9 +250,12 @@ class Agreement(RuleBasedStateMachine):
 
     def unread(self, name: str, door: Door) -> list[Event]:
         """What was written since the last reading. A sweep touches each address once, in its own order."""
-        events = door.ask(ReadEvents(after=self.read_up_to[name]))
-        if events:
-            self.read_up_to[name] = events[-1].seq
+        events: list[Event] = []
+        for lane in range(door.store.lanes):
+            page = door.ask(ReadEvents(after=self.read_up_to.get((name, lane), 0), lane=lane))
+            if page:
+                self.read_up_to[name, lane] = page[-1].seq
+            events += page
         return sorted((event._replace(seq=0) for event in events), key=lambda event: event.at)
 
     def teardown(self) -> None:
@@ -280,6 +283,22 @@ class Agreement(RuleBasedStateMachine):
                 )
 
 
+class SpreadAgreement(Agreement):
+    """On several lanes each has an order and a chain of its own: chains are judged, not compared."""
+
+    @rule(limit=st.sampled_from([1, 3, 1_000]))
+    def seals(self, limit):
+        for lane in range(self.door.store.lanes):
+            if self.door.ask(SealEvents(limit, lane)) is not None:
+                self.verify_last_seal(lane)
+
+    def compare_what_is_kept(self) -> None:
+        lanes = [lane for name, lane in self.read_up_to if name == "store"]
+        kept = [self.door.ask(ReadEvents(limit=10_000, lane=lane)) for lane in lanes]
+        if all(events and events[0].seq == 1 for events in kept):
+            self.compare_stories([event for events in kept for event in events])
+
+
 def swept(door: Door, limit: int) -> tuple[int, int]:
     """How many lapsed and closed records a whole round finds."""
     lapsed = closed = 0
@@ -292,7 +311,7 @@ def swept(door: Door, limit: int) -> tuple[int, int]:
 
 MACHINES = [
     pytest.param(kind, manner, id=f"{kind.name}-{name}")
-    for kind in KINDS
+    for kind in (*KINDS, SPREAD)
     if kind.shared
     for name, manner in (("sync", Door), ("async", AsyncDoor))
 ]
@@ -303,7 +322,10 @@ ORDINARY = settings(
 
 
 def agree(kind: Kind, manner: type[Door], how: settings) -> None:
-    machine = type("Agreement", (Agreement,), {"kind": kind, "manner": manner})
+    # On several servers every look goes to all of them.
+    how = settings(how, max_examples=how.max_examples // 2) if kind is SPREAD else how
+    plan = SpreadAgreement if kind is SPREAD else Agreement
+    machine = type("Agreement", (plan,), {"kind": kind, "manner": manner})
     run_state_machine_as_test(machine, settings=how)
 
 

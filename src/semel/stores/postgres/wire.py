@@ -2,6 +2,9 @@
 
 The driver's cursors would cost more than the statement's whole round trip; what is left of the driver is its
 wrapper of libpq, which knows TLS, passwords and the rest of the URL.
+
+Every request takes a number with it, and its answer comes with that number: a reply that arrives twice is
+never taken for the answer to something else.
 """
 
 from __future__ import annotations
@@ -14,11 +17,13 @@ import psycopg
 from psycopg import pq
 
 from semel.clock import SYSTEM
-from semel.stores.postgres.packing import READERS
-from semel.stores.postgres.statements import Step
+from semel.stores.postgres.packing import READERS, number
+from semel.stores.postgres.statements import ECHO, Step
 from semel.stores.postgres.trouble import Failure
 
 _OK = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK, pq.ExecStatus.EMPTY_QUERY)
+_ROWS, _ALL_SAID = pq.ExecStatus.TUPLES_OK, pq.ExecStatus.PIPELINE_SYNC
+_LOST, _ALONE = pq.ConnStatus.BAD, pq.PipelineStatus.OFF
 _SQLSTATE = pq.DiagnosticField.SQLSTATE
 _MESSAGE = pq.DiagnosticField.MESSAGE_PRIMARY
 _BINARY = pq.Format.BINARY
@@ -39,6 +44,8 @@ class Link:
         self.broken = False
         self.used = False  # an answer came over it since it was taken from the pool for the first time
         self._prepared: dict[bytes, tuple[Callable[[bytes], Any], ...]] = {}
+        self._requests = 0
+        self._echoes = False  # the server knows how to repeat a request's number
         self._pgconn = pq.PGconn.connect_start(conninfo)
         try:
             self._connect(SYSTEM.monotonic() + connect_s)
@@ -77,9 +84,9 @@ class Link:
             readers = self._prepared.get(step.name)
             if readers is None:
                 readers = self._prepare(step, give_up_at)
-            self._be_alone()
+            self._open_request()
             self._pgconn.send_query_prepared(step.name, params, (_BINARY,) * len(params), _BINARY)
-            result = self._result(give_up_at)
+            result = self._answer(give_up_at)
         except psycopg.Error as error:
             raise self._break(str(error)) from None
         except Failure:
@@ -93,10 +100,15 @@ class Link:
 
     def script(self, text: str) -> None:
         """Several statements without parameters, in one transaction unless they say otherwise."""
+        self._requests += 1
+        # A SELECT would fix the snapshot of a transaction that begins here, and with it its isolation level.
+        numbered = f"{text}\n;SET semel.request = {self._requests};SHOW semel.request"
         try:
             self._be_alone()
-            self._pgconn.send_query(text.encode())
-            self._result(SYSTEM.monotonic() + self.timeout_s)
+            self._pgconn.send_query(numbered.encode())
+            results = self._results(SYSTEM.monotonic() + self.timeout_s)
+            self._check(results)
+            self._recognise(results[-1], b"%d" % self._requests)
         except psycopg.Error as error:
             raise self._break(str(error)) from None
         except Failure:
@@ -105,43 +117,78 @@ class Link:
             self.close()
             raise
 
-    def _be_alone(self) -> None:
-        """What the server said unasked is thrown away: it would pass for the answer to the next question."""
-        self._pgconn.consume_input()
-        self._pgconn.is_busy()  # libpq drops what it reads while nothing is under way
-
     def _prepare(self, step: Step, give_up_at: float) -> tuple[Callable[[bytes], Any], ...]:
-        self._be_alone()
+        self._open_request()
         self._pgconn.send_prepare(step.name, step.text)
-        self._result(give_up_at)
-        self._be_alone()
         self._pgconn.send_describe_prepared(step.name)
-        described = self._result(give_up_at)
+        described = self._answer(give_up_at)
         readers = tuple(READERS[described.ftype(column)] for column in range(described.nfields))
         self._prepared[step.name] = readers
         return readers
 
-    def _result(self, give_up_at: float) -> Any:
-        """The last result of what was sent; Failure if any of it failed."""
-        pgconn = self._pgconn
-        if pgconn.flush():
+    def _be_alone(self) -> None:
+        """What the server said unasked is thrown away: most of what comes twice ends here, at no cost."""
+        self._pgconn.consume_input()
+        self._pgconn.is_busy()  # libpq drops what it reads while nothing is under way
+
+    def _open_request(self) -> None:
+        """What is sent next has a number in front of it, and they travel together."""
+        self._be_alone()
+        self._requests += 1
+        self._pgconn.enter_pipeline_mode()
+        if not self._echoes:
+            self._pgconn.send_prepare(ECHO.name, ECHO.text)
+        self._pgconn.send_query_prepared(ECHO.name, (number(self._requests),), (_BINARY,), _BINARY)
+
+    def _answer(self, give_up_at: float) -> Any:
+        """The last result of the request; Failure if any of it failed, or if it is another's."""
+        self._pgconn.pipeline_sync()
+        results = self._results(give_up_at)
+        if self._pgconn.status != _LOST:
+            self._pgconn.exit_pipeline_mode()
+        if not self._echoes:
+            self._check(results[:1])
+            self._echoes = True
+            del results[0]
+        self._check(results[:1])
+        self._recognise(results[0], number(self._requests))
+        self._check(results)
+        return results[-1]
+
+    def _results(self, give_up_at: float) -> list[Any]:
+        """Everything that the server says to what was sent, as far as it gets."""
+        if self._pgconn.flush():
             self._flush(give_up_at)
-        last = failed = None
-        while True:
-            while pgconn.is_busy():
-                self._wait(give_up_at)
-                pgconn.consume_input()
-            result = pgconn.get_result()
+        results: list[Any] = []
+        while (result := self._next(give_up_at)) is not None or self._more():
             if result is None:
+                continue
+            if result.status == _ALL_SAID:
                 break
-            last = result
-            if result.status not in _OK:
-                failed = failed or result
-        if failed is not None:
-            raise self._refusal(failed)
-        if last is None:
+            results.append(result)
+        return results
+
+    def _next(self, give_up_at: float) -> Any:
+        pgconn = self._pgconn
+        while pgconn.is_busy():
+            self._wait(give_up_at)
+            pgconn.consume_input()
+        return pgconn.get_result()
+
+    def _more(self) -> bool:
+        """Whether the end of one result is not the end of all: several requests are on their way."""
+        return self._pgconn.pipeline_status != _ALONE and self._pgconn.status != _LOST
+
+    def _check(self, results: list[Any]) -> None:
+        if not results:
             raise self._break("no answer")
-        return last
+        for result in results:
+            if result.status not in _OK:
+                raise self._refusal(result)
+
+    def _recognise(self, echo: Any, said: bytes | None) -> None:
+        if echo.status != _ROWS or echo.ntuples != 1 or echo.get_value(0, 0) != said:
+            raise self._break("the answer is to another question")
 
     def _refusal(self, result: Any) -> Failure:
         code = (result.error_field(_SQLSTATE) or b"").decode()

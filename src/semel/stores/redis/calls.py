@@ -14,7 +14,7 @@ from semel.stores.redis.commands import Request
 from semel.stores.redis.nodes import Nodes
 from semel.stores.redis.options import Node
 from semel.stores.redis.routing import TURNS_MAX, Turn, errands, next_turn
-from semel.stores.redis.wire import Wire, Wires, Words, packed
+from semel.stores.redis.wire import OutOfStep, Wire, Wires, Words, packed
 
 _BROKEN = (OSError, hiredis.HiredisError)
 
@@ -55,19 +55,21 @@ class Calls:
         return answer
 
     def _once(self, request: Request, turn: Turn) -> Any:
-        answer = self._exchange(turn, request.words())
+        answer = self._exchange(turn, request.words(), numbered=request.number is not None)
         if not _error(answer) and not request.answered_by(answer):
             # Nothing that is still on its way on these connections can be trusted.
             self._wires.drop()
             raise OutOfStep
         return answer
 
-    def _exchange(self, turn: Turn, words: Words) -> Any:
+    def _exchange(self, turn: Turn, words: Words, *, numbered: bool = False) -> Any:
         wire = self._wires.take(turn.node)
         try:
-            if turn.loading or turn.asking:
-                wire.call_all(errands(turn))
-            answer = wire.call(packed(words))
+            asked = packed(words)
+            if numbered and not (turn.loading or turn.asking):
+                answer = wire.call(asked)
+            else:
+                *_, answer = wire.call_all([*errands(turn), asked])
         except _BROKEN:
             self._wires.discard(wire)
             raise
@@ -142,13 +144,6 @@ class Calls:
             return self._exchange(Turn(node), words)
         except _BROKEN as error:
             raise trouble.broken(error, node) from error
-
-
-class OutOfStep(ConnectionError):
-    """the server answered something that was not asked"""
-
-    def __str__(self) -> str:
-        return str(self.__doc__)
 
 
 def check(requests: Sequence[Request], answers: Sequence[Any]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import binascii
-from typing import Any
 
 import hiredis
 
@@ -80,7 +79,7 @@ class Nodes:
         raise error
 
     def _slots(self, wire: Wire) -> dict[range, Node]:
-        answer: Any = wire.call(packed((b"CLUSTER", b"SLOTS")))
+        (answer,) = wire.call_all([packed((b"CLUSTER", b"SLOTS"))])
         self._wires.give_back(wire)
         if isinstance(answer, hiredis.ReplyError):
             raise trouble.refused(answer)

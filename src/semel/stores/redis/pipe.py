@@ -17,12 +17,12 @@ import hiredis
 
 from semel.errors import SemelError
 from semel.stores.redis import trouble
-from semel.stores.redis.calls import OutOfStep, timed_out
+from semel.stores.redis.calls import timed_out
 from semel.stores.redis.commands import Request
 from semel.stores.redis.nodes import Nodes
 from semel.stores.redis.options import Node, Options
 from semel.stores.redis.routing import TURNS_MAX, Turn, errands, next_turn
-from semel.stores.redis.wire import READ_BYTES, packed, tune
+from semel.stores.redis.wire import READ_BYTES, OutOfStep, mark, marked, packed, tune
 
 _NOT_YET = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
@@ -30,7 +30,18 @@ _NOT_YET = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWant
 class Call:
     """A request on its way, and who is told."""
 
-    __slots__ = ("asked", "deadline", "future", "repeated", "request", "turn", "turns", "unheard")
+    __slots__ = (
+        "asked",
+        "deadline",
+        "future",
+        "heard",
+        "mark",
+        "repeated",
+        "request",
+        "turn",
+        "turns",
+        "unheard",
+    )
 
     def __init__(
         self,
@@ -48,6 +59,16 @@ class Call:
         self.turns = 0
         self.repeated = False
         self.deadline = 0.0
+        self.mark: bytes | None = None  # comes behind the answer, where that has no number of its own
+        self.heard: tuple[Any] | None = None  # the answer, while the mark is not there yet
+
+    def marked(self, last: Any) -> Any:
+        """The answer, if its mark is the last that came. Whom the server does not let in gets no mark."""
+        if self.mark is None or type(last) is hiredis.ReplyError:
+            return last
+        if self.heard is None or last != self.mark:
+            raise OutOfStep
+        return self.heard[0]
 
     def answer(self, answer: Any) -> None:
         if self.future is not None and not self.future.done():
@@ -77,11 +98,16 @@ class Pipe:
         self._flushing = False
         self._waiting: deque[Call] = deque()
         self._watch: asyncio.TimerHandle | None = None
+        self._marks = 0
         self._open = True
 
     # --- out --------------------------------------------------------------------------------------
 
     def send(self, call: Call, data: bytes) -> None:
+        if call.request is not None and call.request.number is None:
+            self._marks += 1
+            call.mark, call.heard = mark(self._marks), None
+            data += marked(call.mark)
         alone = not self._waiting
         call.deadline = self._loop.time() + self._options.timeout_s
         self._waiting.append(call)
@@ -153,14 +179,21 @@ class Pipe:
         while self._open and (answer := gets()) is not False:
             if not self._waiting:
                 raise OutOfStep
-            call = self._waiting.popleft()
-            if type(answer) is hiredis.ReplyError:
-                self._line.refused(call, answer, self)
-            elif call.request is None or call.request.answered_by(answer):
-                call.answer(answer)
+            call = self._waiting[0]
+            if call.mark is not None and call.heard is None:
+                call.heard = (answer,)
             else:
-                self._waiting.appendleft(call)
-                raise OutOfStep
+                self._hand(call, call.marked(answer))
+
+    def _hand(self, call: Call, answer: Any) -> None:
+        if type(answer) is hiredis.ReplyError:
+            self._waiting.popleft()
+            self._line.refused(call, answer, self)
+        elif call.request is None or call.request.answered_by(answer):
+            self._waiting.popleft()
+            call.answer(answer)
+        else:
+            raise OutOfStep
 
     # --- its life ---------------------------------------------------------------------------------
 

@@ -27,14 +27,32 @@ def packed(words: Words) -> bytes:
     return data
 
 
+def mark(number: int) -> bytes:
+    """What no request but this one of a connection is answered with."""
+    return b"semel-mark-%d" % number
+
+
+def marked(said: bytes) -> bytes:
+    """A request that is answered with the mark."""
+    return packed((b"ECHO", said))
+
+
+class OutOfStep(ConnectionError):
+    """the server answered something that was not asked"""
+
+    def __str__(self) -> str:
+        return str(self.__doc__)
+
+
 class Wire:
     """A connection that one thread at a time uses. After an error it is of no use any more."""
 
-    __slots__ = ("_reader", "_socket", "_timeout_s", "node")
+    __slots__ = ("_marks", "_reader", "_socket", "_timeout_s", "node")
 
     def __init__(self, node: Node, options: Options) -> None:
         self.node = node
         self._timeout_s = options.timeout_s
+        self._marks = 0
         self._socket = connected(node, options)
         self._reader = hiredis.Reader()
         try:
@@ -47,13 +65,26 @@ class Wire:
             raise
 
     def call(self, data: bytes) -> Any:
-        """The answer to one request; an error of the server's is an answer too. OSError if there is none."""
+        """The answer to one request; an error of the server's is an answer too. OSError if there is none.
+
+        Whether it is to this very request, its caller can tell: by a number in it.
+        """
         self._socket.sendall(data)
         return self._answer()
 
     def call_all(self, data: Sequence[bytes]) -> list[Any]:
-        self._socket.sendall(b"".join(data))
-        return [self._answer() for _ in data]
+        """The answers to these requests and to no others: a mark behind them has to come back behind them."""
+        self._marks += 1
+        said = mark(self._marks)
+        self._socket.sendall(b"".join((*data, marked(said))))
+        answers = [self._answer() for _ in data]
+        came_back = self._answer()
+        if type(came_back) is hiredis.ReplyError:
+            # Nobody whom the server does not let in, or not any more, gets a mark: then that is the answer.
+            return [came_back] * len(answers)
+        if came_back != said:
+            raise OutOfStep
+        return answers
 
     def _answer(self) -> Any:
         answer = self._reader.gets()
