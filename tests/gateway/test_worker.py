@@ -653,7 +653,7 @@ def test_a_result_is_reported_until_it_is_taken_and_counts_once(world: World) ->
         return [(await world.ended(job))["status"] for job in jobs]
 
     inner = world._door
-    world._door = lambda name: Flaky(inner(name))  # type: ignore[assignment,return-value]
+    world._door = lambda name: Flaky(inner(name))
     assert working(world.worker({"email": lambda _: None}), scene) == ["succeeded"] * 3
     assert "worker.away" in world.events()
 
@@ -676,7 +676,7 @@ def test_a_result_that_a_gateway_refuses_fails_the_job_and_says_so(world: World)
         return (await world.ended(await world.create()))["error"]
 
     inner = world._door
-    world._door = lambda name: Refusing(inner(name))  # type: ignore[assignment,return-value]
+    world._door = lambda name: Refusing(inner(name))
     error = working(world.worker({"email": lambda _: None}), scene)
     assert (error["code"], error["retriable"]) == ("RESULT_REFUSED", False)
     assert "not like this" in error["message"]
