@@ -46,9 +46,21 @@ def until_in_doubt(ledger: semel.Ledger) -> None:
 def assert_history_holds(ledger: semel.Ledger) -> None:
     """Folding a record's events gives the record, and the fence rose with every attempt."""
     for record in all_records(ledger):
-        events = ledger.records.history(record.asked.id)
+        record, events = _at_one_moment(ledger, record.asked.id)
         assert fold(events) == told_by(record)
         assert_rising(_fences_of_attempts(events))
+
+
+def _at_one_moment(ledger: semel.Ledger, id_: str) -> tuple[Record, Sequence[Event]]:
+    """The record and its events. The sweeper is at work: what it changed in between is read again."""
+
+    def read() -> tuple[Record, Sequence[Event]] | None:
+        before, events = ledger.records.get(id_), ledger.records.history(id_)
+        return (before, events) if ledger.records.get(id_) == before else None
+
+    found = until(read, "nobody changes the record")
+    assert found is not None
+    return found
 
 
 def _fences_of_attempts(events: Sequence[Event]) -> list[int]:
