@@ -39,11 +39,8 @@ serve: setup
 demo: setup
 	@$(BIN)/semel demo
 
-# Half as many again as there are cores: many tests wait for leases and for other processes.
-WORKERS ?= $(shell echo $$(( $$(nproc) * 3 / 2 )))
-
 test: setup
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 	@$(MAKE) --no-print-directory check
 
 check: setup

@@ -24,6 +24,7 @@ from semel.stores.base import (
     CountRecords,
     FindRecord,
     ListRecords,
+    Query,
     ReadEvents,
     ReadSeals,
     Sweep,
@@ -311,11 +312,11 @@ def pair() -> Iterator[Pair]:
 
 
 def in_the_end(door: Door, command: Any) -> Any:
-    """The reply, once somebody gives one."""
+    """The reply to a command or query, once somebody gives one."""
 
     def ask() -> Any:
         try:
-            return door.perform(command)
+            return door.ask(command) if isinstance(command, Query) else door.perform(command)
         except StoreUnavailable:
             return None
 
@@ -333,7 +334,8 @@ def test_when_a_server_dies_its_replica_takes_over_and_service_resumes_by_itself
     pair.primary.kill()
     for at in ends:
         assert in_the_end(door, settle(A, at)).record.state is State.DONE
-        events = door.ask(ReadEvents(record_id=door.perform(look(at)).record.asked.id))
+        asked = in_the_end(door, look(at)).record.asked
+        events = in_the_end(door, ReadEvents(record_id=asked.id))
         assert [event.kind for event in events] == ["claimed", "settled"]
     assert door.store._nodes.home(door.store._desk.lane_of(digest_of(ends[0])).number).port == (
         pair.replica.port
