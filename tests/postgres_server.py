@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-import pytest
+from tests.missing import cannot
 
 # How processes that a test starts find the server of their parent.
 PORT_VARIABLE = "SEMEL_TEST_POSTGRES_PORT"
@@ -39,10 +39,7 @@ def need_postgres() -> Path:
     """Skips with one clear line where there is no PostgreSQL; in CI that is a failure."""
     where = binaries()
     if where is None:
-        missing = "PostgreSQL is not installed: apt-get install postgresql"
-        if os.environ.get("CI"):
-            pytest.fail(missing)
-        pytest.skip(missing)
+        cannot("PostgreSQL is not installed: apt-get install postgresql")
     return where
 
 

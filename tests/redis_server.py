@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import hiredis
-import pytest
+
+from tests.missing import cannot
 
 # How processes that a test starts find the servers of their parent.
 PORT_VARIABLE = "SEMEL_TEST_REDIS_PORT"
@@ -34,10 +35,7 @@ def need_redis() -> str:
     """Skips with one clear line where there is no Redis; in CI that is a failure."""
     where = shutil.which("redis-server")
     if where is None:
-        missing = "Redis is not installed: apt-get install redis-server"
-        if os.environ.get("CI"):
-            pytest.fail(missing)
-        pytest.skip(missing)
+        cannot("Redis is not installed: apt-get install redis-server")
     return where
 
 

@@ -22,6 +22,7 @@ from tests.faults.conftest import Start
 from tests.faults.payment import LEASE, payment
 from tests.faults.places import PLACES
 from tests.faults.process import Process
+from tests.missing import cannot
 
 ACCOUNTS = [f"acc-{n}" for n in range(8)]
 
@@ -34,11 +35,8 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture(autouse=True)
 def strace() -> None:
-    if shutil.which("strace"):
-        return
-    if os.environ.get("CI") == "true":
-        pytest.fail("strace is missing: apt-get install strace")
-    pytest.skip("strace is missing: death at the n-th write is not tested")
+    if not shutil.which("strace"):
+        cannot("strace is missing, so death at the n-th write is not tested: apt-get install strace")
 
 
 def killed_at(start: Start, syscall: str, number: int, **told: object) -> list[str]:

@@ -21,18 +21,12 @@ from semel.record import Address, Record, State
 from semel.stores.base import ListRecords, ReadEvents
 from semel.stores.sqlite import SqliteStore
 from tests.commands import AT, claim, look, settle
+from tests.missing import cannot
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 # Any user but root; the number is that of nobody on most systems, and nothing depends on its name.
 SOMEBODY = 65_534
-
-
-def cannot(reason: str) -> None:
-    """Skips at a desk; where everything is promised to be there, it fails."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(reason)
-    pytest.skip(reason)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ import pytest
 from tests.faults.places import PLACES
 from tests.gateway.conftest import define, limit, start_run
 from tests.gateway.serving import PATIENCE_S, Gateways, gateways, run_ids, semel
+from tests.missing import cannot
 
 STORES = [place.name for place in PLACES]
 
@@ -135,7 +136,7 @@ def test_the_runbook_of_contention_answers_a_program_with_every_variant(tmp_path
 def curl() -> str:
     found = shutil.which("curl")
     if found is None:
-        pytest.skip("curl is not installed: apt-get install curl")
+        cannot("curl is not installed: apt-get install curl")
     return found
 
 
