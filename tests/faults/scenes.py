@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import random
+import select
 import signal
 import sys
 import threading
@@ -26,6 +27,9 @@ from tests.faults.bank import Bank
 from tests.faults.caller import ACCOUNT, AMOUNT, CONVERSATION, STEP, Heard, call
 from tests.faults.disk import fill
 from tests.faults.payment import LEASE, Declined, nothing, payment
+
+
+AWAKE_S = 0.05
 
 
 def say(word: str, content: Any = None) -> None:
@@ -45,9 +49,28 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def await_a_line() -> None:
+    """Awake now and then: Python sees a signal between two steps, and not one that came just before a sleep."""
+    while not select.select([sys.stdin], [], [], AWAKE_S)[0]:
+        pass
+    while os.read(0, 1) not in (b"\n", b""):
+        pass
+
+
+async def staying_awake(answer: Any) -> Any:
+    """The same for an event loop, which else may sleep on a ctrl-C."""
+    loop = asyncio.get_running_loop()
+
+    def wake() -> None:
+        loop.call_later(AWAKE_S, wake)
+
+    wake()
+    return await answer
+
+
 def pause() -> None:
     say("in the tool")
-    sys.stdin.readline()
+    await_a_line()
 
 
 def time_out() -> None:
@@ -132,7 +155,7 @@ def call_uncaught(told: dict[str, Any]) -> None:
         tool_of(told), account=ACCOUNT, amount=AMOUNT, note=told["note"]
     )
     if told.get("asynchronous"):
-        asyncio.run(answer)
+        asyncio.run(staying_awake(answer))
     say("returned")
 
 
@@ -157,7 +180,7 @@ def race(told: dict[str, Any]) -> None:
     accounts = list(told["accounts"])
     random.Random(told["seed"]).shuffle(accounts)
     say("ready")
-    sys.stdin.readline()
+    await_a_line()
     answers = {account: heard(call(ledger, tool, account=account, note=told["note"])) for account in accounts}
     say("heard", answers)
     ledger.close()
@@ -203,7 +226,7 @@ class Hesitating(WrappedStore):
         if point == self._point:
             self._point = ""
             say("hesitating")
-            sys.stdin.readline()
+            await_a_line()
 
 
 def hesitating_call(told: dict[str, Any]) -> None:
@@ -221,7 +244,7 @@ def interrupted_again_and_again(told: dict[str, Any]) -> None:
     stopping = threading.Event()
 
     def stop_when_told() -> None:
-        sys.stdin.readline()
+        await_a_line()
         stopping.set()
 
     threading.Thread(target=stop_when_told, daemon=True).start()

@@ -145,11 +145,17 @@ def _signals(working: Worker) -> Iterator[None]:
         asked = True
         loop.call_soon_threadsafe(working.stop)
 
-    before = {number: signal.signal(number, arrived) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        before[number] = signal.getsignal(number)
+        # Python alone does not see a signal that comes just before the loop goes to sleep.
+        loop.add_signal_handler(number, lambda: None)
+        signal.signal(number, arrived)
     try:
         yield
     finally:
         for number, handler in before.items():
+            loop.remove_signal_handler(number)
             signal.signal(number, handler)
 
 
