@@ -22,6 +22,10 @@ LAPSED, CLOSED = "lapsed", "closed"
 # Counted, not transitions: answers that changed nothing.
 COUNTED = frozenset(("dedup_hit", "refused", "performed"))
 
+# Of questions to a person, which are no records: committed with the job that they are about.
+WAITING, APPROVED, REJECTED, EXPIRED = "waiting", "approved", "rejected", "expired"
+DECIDED = frozenset((WAITING, APPROVED, REJECTED, EXPIRED))
+
 
 class Event(NamedTuple):
     """One line of history. `seq` is the store's; 0 before it is written."""
@@ -138,7 +142,7 @@ def fold(events: Iterable[Event]) -> Story | None:
     """The story of one record; None once its window closed, or if nothing was told."""
     story: Story | None = None
     for line in events:
-        if line.kind in COUNTED:
+        if line.kind in COUNTED or line.kind in DECIDED:
             continue
         story = None if line.kind == CLOSED else _next(story, line)
     return story

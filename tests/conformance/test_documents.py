@@ -14,10 +14,12 @@ from typing import TypeVar
 
 import pytest
 
+from semel.audit import Event
+from semel.audit_report import verify
 from semel.clock import SYSTEM
 from semel.errors import StoreUnavailable
 from semel.record import Address
-from semel.stores.base import Query, ReadEvents, Store
+from semel.stores.base import Query, ReadEvents, SealEvents, Store
 from semel.stores.documents import (
     Commit,
     Committed,
@@ -933,3 +935,65 @@ def test_of_processes_that_put_what_is_absent_exactly_one_does(
         assert done == f"{document.tag} done"
         assert [tag for tag in seen if tag != done] == [document.tag] * (PROCESSES - 1)
     assert stores[0].ask(Count("acme", "keys")) == RACES
+
+
+# --- events of a commit ---------------------------------------------------------------------------
+
+
+def told(key: str, tenant: str = "acme") -> Event:
+    """One line of the audit log about a document; which one is up to the flow."""
+    return Event(
+        0, START_US, tenant, "approval", key, key, "approved", "approved", 0, "pay", "1", b"\x01" * 32, None,
+        "", "[]", "ada", "seen", 1,
+    )  # fmt: skip
+
+
+def heard(door: Door, tenant: str = "acme") -> list[Event]:
+    """The tenant's events of all lanes, without the numbers that the store gave them."""
+    lanes = (door.ask(ReadEvents(tenant=tenant, lane=lane)) for lane in range(door.store.lanes))
+    return [event._replace(seq=0) for lane in lanes for event in lane]
+
+
+def test_the_events_of_a_commit_are_in_the_audit_log_in_their_order(door: Door) -> None:
+    events = (told("job_1"), told("job_2")._replace(digest=b"", note="", by="bob"))
+    assert door.ask(Commit("acme", fresh(), {}, (Draft("a", b"1"),), events=events)).done
+    assert heard(door) == [*events]
+    assert door.ask(ReadEvents(record_id="job_2"))[0]._replace(seq=0) == events[1]
+
+
+def test_a_commit_that_only_drops_tells_its_events_too(door: Door) -> None:
+    written(door, Draft("a", b"1"))
+    assert door.ask(Commit("acme", fresh(), {}, drop=("a",), events=(told("job_1"),))).done
+    assert heard(door) == [told("job_1")]
+
+
+def test_a_commit_that_is_refused_tells_nothing(door: Door) -> None:
+    written(door, Draft("a", b"1", on("full")))
+    events = (told("job_1"),)
+    assert not door.ask(Commit("acme", fresh(), {"a": None}, (Draft("a", b"2"),), events=events)).done
+    full = Commit("acme", fresh(), {}, (Draft("b", b"2"),), room=(Room("full", 1),), events=events)
+    assert not door.ask(full).done
+    assert heard(door) == []
+
+
+def test_a_commit_that_is_repeated_tells_its_events_once(door: Door) -> None:
+    asked = Commit("acme", fresh(), {"a": None}, (Draft("a", b"1"),), events=(told("job_1"),))
+    assert door.ask(asked).done
+    assert door.ask(asked).done
+    assert heard(door) == [told("job_1")]
+
+
+def test_events_of_commits_and_of_records_are_one_sealed_chain(door: Door) -> None:
+    door.perform(claim(A))
+    assert door.ask(Commit("acme", fresh(), {}, (Draft("a", b"1"),), events=(told("job_1"),))).done
+    for lane in range(door.store.lanes):
+        door.ask(SealEvents(lane=lane))
+    report = verify(door.store, tenants=("acme",))
+    assert report.whole
+    assert (report.events, report.unsealed) == (2, 0)
+
+
+def test_a_store_without_audit_keeps_no_events_of_commits(house: House, clock: FakeClock) -> None:
+    door = house.open(clock, audit_on=False)
+    assert door.ask(Commit("acme", fresh(), {}, (Draft("a", b"1"),), events=(told("job_1"),))).done
+    assert heard(door) == []

@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from semel.audit import Event
 from semel.stores.base import Query
 
 
@@ -66,6 +67,7 @@ class Commit(Query["Committed"]):
     expectations are judged before any room, so that a repeat is recognised in a full house. `tag` is 16 fresh
     bytes as hex: it becomes the tag of every document written, and if the first of `put` carries it already,
     this commit was carried out before and its reply lost: the answer is the same, nothing is written again.
+    `events` go into the audit log together with the documents, in their order, or not at all.
     """
 
     tenant: str
@@ -74,6 +76,7 @@ class Commit(Query["Committed"]):
     put: tuple[Draft, ...] = ()
     drop: tuple[str, ...] = ()
     room: tuple[Room, ...] = ()
+    events: tuple[Event, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ class MemoryStore(Store):
             SealEvents: self._seal,
             ReadSeals: self._read_seals,
             CountRecords: self._count,
-            **MemoryDocuments(clock).answers,
+            **MemoryDocuments(clock, self._note).answers,
         }
 
     @property
@@ -136,8 +136,11 @@ class MemoryStore(Store):
         return event._replace(seq=self._dropped + index + 1)
 
     def _append(self, query: AppendEvents) -> None:
+        self._note(query.events)
+
+    def _note(self, events: Sequence[Event]) -> None:
         if self.audit:
-            self._told.extend(query.events)
+            self._told.extend(events)
 
     def _sweep(self, query: Sweep) -> Swept:
         if not self._unswept:

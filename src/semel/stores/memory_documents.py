@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from semel.audit import Event
 from semel.clock import Clock
 from semel.stores.documents import (
     Commit,
@@ -24,8 +25,9 @@ Shelf = list[tuple[int, str]]
 
 
 class MemoryDocuments:
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, note: Callable[[Sequence[Event]], None]) -> None:
         self._clock = clock
+        self._note = note  # into the audit log
         self._documents: dict[tuple[str, str], Document] = {}
         self._shelves: dict[tuple[str, str], Shelf] = {}
         self.answers: dict[type, Callable[[Any], Any]] = {
@@ -55,6 +57,7 @@ class MemoryDocuments:
             self._remove(query.tenant, id_)
         for draft in query.put:
             self._write(query.tenant, draft, query.tag)
+        self._note(query.events)
         return Committed(True, now_us, {})
 
     def fetch(self, query: Fetch) -> Fetched:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from semel import audit
@@ -211,7 +211,10 @@ class Performer:
         return Reply(record, self._store.clock.now_us(), False)
 
     def _commit(self, connection: sqlite3.Connection, query: Commit, _: list[Address]) -> Committed:
-        return documents.commit(connection, query, self._store.clock.now_us())
+        committed, written = documents.commit(connection, query, self._store.clock.now_us())
+        if written:
+            self._note_all(connection, query.events)
+        return committed
 
     # --- events ----------------------------------------------------------------------------------
 
@@ -226,8 +229,11 @@ class Performer:
             self._note(connection, audit.event(kind, record, now_us))
 
     def _append(self, connection: sqlite3.Connection, query: AppendEvents, _: list[Address]) -> None:
+        self._note_all(connection, query.events)
+
+    def _note_all(self, connection: sqlite3.Connection, events: Sequence[audit.Event]) -> None:
         if self._store.audit:
-            for event in query.events:
+            for event in events:
                 self._note(connection, event)
 
     def _seal(self, connection: sqlite3.Connection, query: SealEvents, _: list[Address]) -> audit.Seal | None:

@@ -49,21 +49,21 @@ class Standing(NamedTuple):
 # --- the step that writes --------------------------------------------------------------------------------
 
 
-def commit(connection: sqlite3.Connection, query: Commit, now_us: int) -> Committed:
-    """The commit is carried out in the open transaction, or nothing is written."""
+def commit(connection: sqlite3.Connection, query: Commit, now_us: int) -> tuple[Committed, bool]:
+    """The answer, and whether this very call wrote: else it was refused, or carried out before."""
     before = _before(connection, query)
     if query.put and _tag(before, query.put[0].id) == query.tag:
-        return Committed(True, now_us, {})
+        return Committed(True, now_us, {}), False
     unmet = [id_ for id_, tag in query.expect.items() if _tag(before, id_) != tag]
     if unmet:
         present = _documents(connection, query.tenant, unmet)
-        return Committed(False, now_us, {id_: present.get(id_) for id_ in unmet})
+        return Committed(False, now_us, {id_: present.get(id_) for id_ in unmet}), False
     for room in query.room:
         count = _count_for(connection, query.tenant, room)
         if count >= room.limit:
-            return Committed(False, now_us, {}, room, count)
+            return Committed(False, now_us, {}, room, count), False
     _write(connection, query, before)
-    return Committed(True, now_us, {})
+    return Committed(True, now_us, {}), True
 
 
 def _before(connection: sqlite3.Connection, query: Commit) -> dict[str, Standing]:
