@@ -1,45 +1,33 @@
-"""Approvals: a question to a person, settled once, bound to what the person saw.
+"""Approvals without a gateway: the tenant's questions to people, whoever asks them, and their decisions.
 
-An approval is a record like any other: its key is the job, its settlement the decision. The first decision
-stands; the same one again is a replay, the other one a conflict.
+A call of a tool whose contract asks is a job that nobody leases (`semel.flow`), beside the gated steps and
+jobs of the gateway: one mechanism, one list, one decision each.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from semel.clock import rfc3339
 from semel.errors import ApprovalError
-from semel.keys import frame
-from semel.record import Address, Asked, Claim, Look, Record, Reply, Settle, State, settled_by
-from semel.stores.base import ListRecords
+from semel.flow import asking, deciding, shelves, views
+from semel.flow.asking import Asking
+from semel.flow.deciding import Seen
+from semel.flow.model import Gate, Job, job_of
+from semel.flow.problems import Problem
+from semel.flow.values import Answer, Caller
+from semel.record import Record
+from semel.stores.documents import Scan, score_on
 
 if TYPE_CHECKING:
+    from semel.result import Approval
     from semel.stores.base import Store
 
-SCOPE = "approval"
-
 _PAGE = 200
-
-# A decision is replayed for as long as the longest retry horizon we know of.
-_DECISION_KEPT_US = 90 * 86_400_000_000
-
-# A question that nobody answered stays readable for a while, so that a late click is told that it was late.
-_EXPIRED_KEPT_US = 30 * 86_400_000_000
-
-_CONFLICTS = {
-    "job_not_found": "There is no such approval in this tenant.",
-    "self_approval_denied": "Nobody decides on what they submitted themselves.",
-    "approval_already_resolved": "The other decision was taken before.",
-    "approval_expired": "The question expired before this decision.",
-    "approval_stale_request": "The content is not what this decision was made for.",
-}
 
 
 @dataclass(frozen=True)
@@ -49,7 +37,7 @@ class ApprovalRequest:
     job_id: str
     topic: str
     input: Any
-    status: str  # waiting, approved, rejected, expired
+    status: str  # waiting, approved, rejected, expired, cancelled
     revision: int
     job_hash: str
     submitted_by: str
@@ -59,6 +47,7 @@ class ApprovalRequest:
     decided_at: str | None = None
     reason: str | None = None
     run_id: str | None = None
+    labels: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -76,44 +65,21 @@ class Decision:
         return self.status.startswith("already_")
 
 
-class Question(NamedTuple):
-    """What an approval is asked for: a tool call that waits under `key`."""
-
-    job_id: str
-    topic: str
-    key: str
-    arguments: bytes
-    submitted_by: str
-    expires_us: int
-    reason: str
-
-
-def ask(tenant: str, question: Question, token: bytes, now_us: int, record_id: str) -> Claim:
-    """The command that puts the question, or reads it if it was put before."""
-    terms = {"key": question.key, "expires_at": now_us + question.expires_us, "reason": question.reason}
-    asked = Asked(
-        at=Address(tenant, SCOPE, question.job_id),
-        id=record_id,
-        tool=question.topic,
-        version="1",
-        fingerprint=hashlib.sha256(frame(question.topic, question.arguments)).digest(),
-        arguments=question.arguments,
-        terms=orjson.dumps(terms).decode(),
-        conversation="",
-        step="[]",
-        principal=question.submitted_by,
-        job_id=question.job_id,
+def question(store: Store, tenant: str, record: Record, approval: Approval) -> Asking[str]:
+    """How the question about a waiting call stands; it is put if it was not before."""
+    asked = record.asked
+    job = Job(
+        job_id=asked.job_id,
+        topic=asked.tool,
+        input=orjson.loads(asked.arguments),
+        status="waiting",
+        submitted_by=asked.principal,
+        created_us=0,
+        record_id=asked.id,
     )
-    return Claim(asked, token, question.expires_us + _EXPIRED_KEPT_US, waiting=True)
-
-
-def status(reply: Reply) -> str:
-    """waiting, approved, rejected or expired."""
-    record = reply.record
-    assert record is not None
-    if record.state is State.WAITING:
-        return "expired" if _terms(record)["expires_at"] <= reply.now_us else "waiting"
-    return str(_outcome(record)["decision"])
+    gate = Gate(approval.expires_us(), approval.reason)
+    put, now_us = yield from deciding.put(tenant, job, gate, store.clock, shelves.CALLS_KEPT_US)
+    return str(views.approval(put, now_us)["status"])
 
 
 class Approvals:
@@ -125,18 +91,26 @@ class Approvals:
 
     def list(self, status: str | None = None, limit: int = 200) -> Sequence[ApprovalRequest]:
         """Newest first; of one status, or all."""
-        found = (request for request in self._newest_first() if status in (None, request.status))
+        found = (request for request in self._newest_first(status) if status in (None, request.status))
         return list(islice(found, limit))
 
-    def _newest_first(self) -> Iterator[ApprovalRequest]:
-        before: tuple[int, str] | None = None
-        while records := self._store.ask(ListRecords(self._tenant, scope=SCOPE, before=before, limit=_PAGE)):
-            now_us = self._store.clock.now_us()
-            yield from (_request(Reply(record, now_us, False)) for record in records)
-            before = records[-1].created_at, records[-1].asked.id
+    def _newest_first(self, status: str | None) -> Iterator[ApprovalRequest]:
+        # A question that is over by its time stands with the open ones until somebody sweeps.
+        shelf = shelves.approvals(None if status == "expired" else status)
+        after: tuple[int, str] | None = None
+        while True:
+            scanned = self._store.ask(Scan(self._tenant, shelf, _PAGE, newest=True, after=after))
+            yield from (_request(job_of(each.body), scanned.now_us) for each in scanned.documents)
+            if len(scanned.documents) < _PAGE:
+                return
+            last = scanned.documents[-1]
+            after = score_on(last, shelf), last.id
 
     def get(self, job_id: str) -> ApprovalRequest:
-        return _request(self._look(job_id))
+        standing = self._asked(deciding.look(self._tenant, job_id))
+        if standing.job.question is None:
+            raise _refusal(Problem("job_not_found"))
+        return _request(standing.job, standing.now_us)
 
     def approve(self, job_id: str, *, by: str, reason: str = "", **seen: Any) -> Decision:
         """The next call of the waiting key runs. ApprovalError, with the conflict's code, if it cannot be."""
@@ -146,85 +120,31 @@ class Approvals:
         """The waiting key is settled: every call of it answers APPROVAL_REJECTED."""
         return self._decide(job_id, "rejected", by, reason, seen)
 
-    def _decide(self, job_id: str, decision: str, by: str, reason: str, seen: dict[str, Any]) -> Decision:
+    def _decide(self, job_id: str, status: str, by: str, reason: str, seen: dict[str, Any]) -> Decision:
         if not by:
             raise ApprovalError("A decision needs the name of the person who takes it: by=….")
-        reply = self._look(job_id)
-        record = reply.record
-        assert record is not None
-        if record.asked.principal and record.asked.principal == by:
-            raise _conflict("self_approval_denied")
-        if record.state is State.WAITING:
-            _check_seen(_request(reply), seen)
-            outcome = {"decision": decision, "by": by, "at": reply.now_us, "reason": reason}
-            settle = Settle(
-                record.asked.at, record.token, State.DONE, orjson.dumps(outcome), _DECISION_KEPT_US, by
-            )
-            reply = self._store.perform(settle)
-            if reply.applied or settled_by(reply.record, settle):
-                return _decision(reply.record, decision)
-        return _replay(reply.record, decision)
+        if unknown := seen.keys() - {*Seen._fields}:
+            raise TypeError(f"a decision takes revision= and job_hash=, not {', '.join(sorted(unknown))}")
+        caller, clock = Caller(self._tenant, by), self._store.clock
+        kept_us = shelves.CALLS_KEPT_US
+        answer: Answer = self._asked(
+            deciding.decide(caller, job_id, status, reason, Seen(**seen), clock, kept_us)
+        )
+        said = orjson.loads(answer.body)
+        return Decision(job_id, said["status"], said[f"{status}_by"], said[f"{status}_at"], said["revision"])
 
-    def _look(self, job_id: str) -> Reply:
-        reply = self._store.perform(Look(Address(self._tenant, SCOPE, job_id)))
-        if reply.record is None:
-            raise _conflict("job_not_found")
-        return reply
+    def _asked(self, wanted: Asking[Any]) -> Any:
+        try:
+            return asking.ask(self._store, wanted)
+        except Problem as problem:
+            raise _refusal(problem) from None
 
 
-def _check_seen(request: ApprovalRequest, seen: dict[str, Any]) -> None:
-    if request.status == "expired":
-        raise _conflict("approval_expired")
-    unknown = seen.keys() - {"revision", "job_hash"}
-    if unknown:
-        raise TypeError(f"a decision takes revision= and job_hash=, not {', '.join(sorted(unknown))}")
-    if any(value is not None and value != getattr(request, name) for name, value in seen.items()):
-        raise _conflict("approval_stale_request")
+def _request(job: Job, now_us: int) -> ApprovalRequest:
+    return ApprovalRequest(**views.approval(job, now_us))
 
 
-def _replay(record: Record | None, decision: str) -> Decision:
-    if record is None or record.state is State.WAITING or _outcome(record)["decision"] != decision:
-        raise _conflict("approval_already_resolved")
-    return _decision(record, f"already_{decision}")
-
-
-def _decision(record: Record | None, status: str) -> Decision:
-    assert record is not None
-    outcome = _outcome(record)
-    return Decision(record.asked.at.key, status, outcome["by"], rfc3339(outcome["at"]), 1)
-
-
-def _request(reply: Reply) -> ApprovalRequest:
-    record = reply.record
-    assert record is not None
-    asked, outcome = record.asked, _outcome(record) if record.outcome else {}
-    return ApprovalRequest(
-        job_id=asked.at.key,
-        topic=asked.tool,
-        input=orjson.loads(asked.arguments),
-        status=status(reply),
-        revision=1,
-        job_hash=asked.fingerprint.hex(),
-        submitted_by=asked.principal,
-        created_at=rfc3339(record.created_at),
-        expires_at=rfc3339(_terms(record)["expires_at"]),
-        decided_by=outcome.get("by"),
-        decided_at=rfc3339(outcome.get("at")),
-        reason=outcome.get("reason"),
-    )
-
-
-def _terms(record: Record) -> dict[str, Any]:
-    terms: dict[str, Any] = orjson.loads(record.asked.terms)
-    return terms
-
-
-def _outcome(record: Record) -> dict[str, Any]:
-    outcome: dict[str, Any] = orjson.loads(record.outcome or b"{}")
-    return outcome
-
-
-def _conflict(code: str) -> ApprovalError:
-    error = ApprovalError(f"{_CONFLICTS[code]} Nothing was changed.")
-    error.code = code
+def _refusal(problem: Problem) -> ApprovalError:
+    error = ApprovalError(f"{problem.message} Nothing was changed.")
+    error.code = problem.code
     return error

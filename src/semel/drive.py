@@ -20,7 +20,7 @@ from semel.contract import Contract
 from semel.keys import Key
 from semel.record import Address, Command, Look, Reply, Settle, State
 from semel.result import ToolError, ToolResult
-from semel.stores.base import Store
+from semel.stores.base import Query, Store
 from semel.transaction import Transaction
 
 
@@ -81,7 +81,7 @@ class Answer(NamedTuple):
     replayed: bool
 
 
-Wish = Command | Enter | Commit | Ask | Pause | Await | Elapsed
+Wish = Command | Query[Any] | Enter | Commit | Ask | Pause | Await | Elapsed
 Deciding = Generator[Wish, Any, Answer]
 
 ELAPSED = Elapsed()
@@ -113,6 +113,8 @@ def drive(deciding: Deciding, store: Store | None, clock: Clock) -> Answer:
                     answer = _ask(wish)
                 elif kind is Commit:
                     answer = wish.transaction.settle(wish.settle)
+                elif isinstance(wish, Query):
+                    answer = _of(store).ask(wish)
                 else:
                     answer = _of(store).perform(wish)
             except BaseException as error:
@@ -148,6 +150,8 @@ async def adrive(deciding: Deciding, store: Store | None, clock: Clock) -> Answe
                     answer = await _aask(wish)
                 elif kind is Commit:
                     answer = await asyncio.to_thread(wish.transaction.settle, wish.settle)
+                elif isinstance(wish, Query):
+                    answer = await _of(store).aask(wish)
                 else:
                     answer = await _of(store).aperform(wish)
             except BaseException as error:

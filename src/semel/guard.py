@@ -81,7 +81,7 @@ def guarded(call: Call) -> Deciding:
         if record.state in SETTLED:
             return replay(call, reply)
         if record.state is State.WAITING:
-            answer = yield from _after_approval(call, record, reply.now_us)
+            answer = yield from _after_approval(call, record)
         elif doubtful(record, reply.now_us):
             answer = yield from _in_doubt(call, record, reply.now_us)
         else:
@@ -531,22 +531,27 @@ def _probe(call: Call, record: Record) -> Generator[Wish, Any, Answer | None]:
         told = yield Ask(probe, call.key, first)
     except Exception as error:
         raise _parked(record, f"the probe ended with {type(error).__name__}") from error
+    resolve = resolution(call.contract, record, told, call.ledger.clock.token())
+    if resolve is None:
+        raise _parked(record, "the probe cannot tell")
+    reply = yield resolve
+    settled = reply.record is not None and reply.record.state in SETTLED
+    return replay(call, reply) if settled else None
+
+
+def resolution(contract: Contract, record: Record, told: Any, token: bytes) -> Resolve | None:
+    """What a probe's answer makes of the attempt that it was asked about; None if it cannot tell."""
     if isinstance(told, Happened):
-        reply = yield _resolution(call, record, stored_value(call.contract, told.result), happened=True)
-        return replay(call, reply) if reply.record.state in SETTLED else None
-    if told is DidNotHappen:
-        yield _resolution(call, record, None, happened=False)
+        outcome, happened = stored_value(contract, told.result), True
+    elif told is DidNotHappen:
+        outcome, happened = None, False
+    else:
+        if told is not CannotTell:
+            log.error(
+                "semel: the probe of %s answered with %s, which is no answer", contract.name, type(told)
+            )
         return None
-    if told is not CannotTell:
-        log.error(
-            "semel: the probe of %s answered with %s, which is no answer", call.contract.name, type(told)
-        )
-    raise _parked(record, "the probe cannot tell")
-
-
-def _resolution(call: Call, record: Record, outcome: bytes | None, *, happened: bool) -> Resolve:
-    token = call.ledger.clock.token()
-    return Resolve(call.at, record.token, token, happened, outcome, call.contract.window_us, "probe")
+    return Resolve(record.asked.at, record.token, token, happened, outcome, contract.window_us, "probe")
 
 
 def _parked(record: Record, why: str = "") -> errors.OutcomeUnknown:
@@ -557,14 +562,15 @@ def _parked(record: Record, why: str = "") -> errors.OutcomeUnknown:
 # --- waiting for a person -------------------------------------------------------------------------
 
 
-def _after_approval(call: Call, record: Record, now_us: int) -> Generator[Wish, Any, Answer | None]:
+def _after_approval(call: Call, record: Record) -> Generator[Wish, Any, Answer | None]:
     """What follows for a call that waits for a person; None to claim again."""
     contract = call.contract
     if contract.approval is None:
         # The contract no longer asks: the waiting record goes, and the call is claimed as any other.
         yield Release(call.at, record.token, contract.window_us)
         return None
-    match approvals.status((yield _question(call, record, now_us))):
+    asked = approvals.question(call.ledger.store, call.ledger.tenant, record, contract.approval)
+    match (yield from asked):
         case "approved":
             return (yield from _retake(call, record, None))
         case "rejected":
@@ -575,18 +581,3 @@ def _after_approval(call: Call, record: Record, now_us: int) -> Generator[Wish, 
             return None
         case _:
             raise errors.ApprovalRequired(job_id=record.asked.job_id)
-
-
-def _question(call: Call, record: Record, now_us: int) -> Claim:
-    approval, clock = call.contract.approval, call.ledger.clock
-    assert approval is not None
-    question = approvals.Question(
-        job_id=record.asked.job_id,
-        topic=call.contract.name,
-        key=call.key,
-        arguments=record.asked.arguments,
-        submitted_by=record.asked.principal,
-        expires_us=approval.expires_us(),
-        reason=approval.reason,
-    )
-    return approvals.ask(call.ledger.tenant, question, clock.token(), now_us, "rec_" + clock.token().hex())

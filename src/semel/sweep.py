@@ -10,6 +10,9 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from semel.flow.asking import ask
+from semel.flow.shelves import CALLS_KEPT_US, DUE_CALLS
+from semel.flow.upkeep import close_windows, pass_time
 from semel.stores.base import SealEvents, Store, Sweep
 
 # Small batches, so that a call never waits long behind the sweeper.
@@ -38,7 +41,15 @@ class Sweeper:
         for lane in range(self._store.lanes):
             while not stopped() and (seal := self._store.ask(SealEvents(_SEAL_BATCH, lane))) is not None:
                 sealed += seal.events
+        if not stopped():
+            self._questions()
         return SweepReport(lapsed, closed, sealed)
+
+    def _questions(self) -> None:
+        """What tools ask people is over in time, and forgotten in time, also where no gateway runs."""
+        clock = self._store.clock
+        ask(self._store, pass_time(clock, DUE_CALLS, CALLS_KEPT_US))
+        ask(self._store, close_windows(clock))
 
     def run(self, every_s: float, stop: threading.Event) -> None:
         """A pass now and every so many seconds until told to stop."""

@@ -6,7 +6,8 @@ cabinet      read, decide, commit, again if need be          keys        idempot
 workflows    definitions and limits                          admission   a run starts, in one atomic step
 gate         the same behind a lock per tenant               problems    every refusal
 runs         start, read, end, rerun                         jobs        create, lease, result
-approvals    one decision per job                            outbox      messages to the bus
+deciding     one decision per job                            asking      queries, by calling or awaiting
+approvals    questions, for the gateway                      outbox      messages to the bus
 inbox        each message handled once                       dead        messages put aside, retried once
 flow         all of them on one store
 upkeep       what time brings: lapsed leases, late questions, closed windows

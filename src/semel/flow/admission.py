@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import orjson
 
+from semel.audit import Event
 from semel.flow import shelves
 from semel.flow.cabinet import Cabinet
 from semel.flow.keys import KeyRecord, Keys
@@ -50,6 +51,7 @@ class Plan(NamedTuple):
     expect: Mapping[str, str | None]
     put: tuple[Draft, ...]
     room: tuple[Room, ...]
+    events: tuple[Event, ...]
 
 
 class Admission:
@@ -116,10 +118,13 @@ class Admission:
             record = self._key_record(start, change.now_us, answer, run.run_id)
             key_id = record.id
             put, expect = (*put, record.draft()), expect | {key_id: key_tag}
-        return Plan(answer, run.run_id, key_id, expect, put, _room(known, run.workflow_id))
+        room, events = _room(known, run.workflow_id), tuple(change.audited)
+        return Plan(answer, run.run_id, key_id, expect, put, room, events)
 
     async def commit(self, start: Start, plan: Plan) -> Committed:
-        return await self.cabinet.commit(start.caller.tenant, plan.expect, plan.put, room=plan.room)
+        return await self.cabinet.commit(
+            start.caller.tenant, plan.expect, plan.put, room=plan.room, events=plan.events
+        )
 
     def _key_record(self, start: Start, now_us: int, answer: bytes, run_id: str) -> KeyRecord:
         assert start.key is not None

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from semel.audit import Event
 from semel.errors import StoreUnavailable
+from semel.flow import asking
+from semel.flow.asking import Asking
 from semel.flow.shelves import OUTBOX
 from semel.stores.base import Query, Store
 from semel.stores.documents import Commit, Committed, Document, Draft, Fetch, Room, Scan, Scanned
@@ -33,7 +36,7 @@ class Cabinet:
         return self._monotonic_us() + self._ahead_us
 
     def new_id(self, kind: str) -> str:
-        return f"{kind}_{self.clock.token().hex()}"
+        return asking.new_id(self.clock, kind)
 
     async def fetch(self, tenant: str, *ids: str) -> Mapping[str, Document]:
         fetched = await self.ask(Fetch(tenant, ids))
@@ -53,16 +56,30 @@ class Cabinet:
         drop: tuple[str, ...] = (),
         room: tuple[Room, ...] = (),
         tag: str | None = None,
+        events: tuple[Event, ...] = (),
     ) -> Committed:
-        commit = Commit(tenant, tag or self.new_tag(), expect, put, drop, room)
+        return await self.write(Commit(tenant, tag or self.new_tag(), expect, put, drop, room, events))
+
+    async def write(self, commit: Commit) -> Committed:
         committed = await self._insist(commit)
         self._learn(committed.now_us)
-        if committed.done and any(place.shelf == OUTBOX for draft in put for place in draft.places):
-            self.nudge(tenant)
+        if committed.done and any(place.shelf == OUTBOX for draft in commit.put for place in draft.places):
+            self.nudge(commit.tenant)
         return committed
 
+    async def carry_out(self, wanted: Asking[T]) -> T:
+        """What the generator returns, its queries answered one after the other."""
+        answer: Any = None
+        while True:
+            try:
+                query = wanted.send(answer)
+            except StopIteration as stop:
+                found: T = stop.value
+                return found
+            answer = await (self.write(query) if isinstance(query, Commit) else self.ask(query))
+
     def new_tag(self) -> str:
-        return self.clock.token().hex()
+        return asking.new_tag(self.clock)
 
     async def _insist(self, commit: Commit) -> Committed:
         for _ in range(_TRIES - 1):

@@ -55,7 +55,8 @@ class Jobs:
                 record = self._key_record(caller, key, print_, answer, job)
                 put, expect = (*put, record.draft()), {**expect, record.id: seen}
             room = (Room(shelves.LIVE, LIVE_JOBS_MAX),)
-            committed = await self._cabinet.commit(caller.tenant, expect, put, room=room)
+            events = tuple(change.audited)
+            committed = await self._cabinet.commit(caller.tenant, expect, put, room=room, events=events)
             if committed.done or job.job_id in committed.found:
                 return Answer(answer)  # found: its reply was lost, and the job has gone on since
             if committed.full is not None:
@@ -170,7 +171,8 @@ class Jobs:
                 progress.succeed(change, held, result)
             else:
                 progress.fail(change, held, _error(error))
-            if (await self._cabinet.commit(caller.tenant, expect, change.drafts(self._keys.kept_us))).done:
+            commit = change.commit(self._cabinet.new_tag(), expect, self._keys.kept_us)
+            if (await self._cabinet.write(commit)).done:
                 return Answer(orjson.dumps(views.job(change.jobs[job_id])))
 
 

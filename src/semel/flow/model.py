@@ -111,6 +111,7 @@ class Job:
     decision: Decision | None = None
     bus_msg_id: str | None = None
     told: tuple[int, str] | None = None  # fence and digest of the last result that was taken
+    record_id: str | None = None  # of the tool call that waits for the decision; nobody leases such a job
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from semel.flow import shelves
+from semel import audit
+from semel.audit import Event
+from semel.flow import shelves, views
 from semel.flow.model import LIVE_JOB, Decision, Gate, Job, Message, Question, Run, Step, to_bytes
-from semel.stores.documents import Draft, Place
+from semel.stores.documents import Commit, Draft, Place
 
 # A step that ended so lets nothing that depends on it begin.
 _UNSUCCESSFUL = frozenset({"failed", "denied", "cancelled", "skipped"})
@@ -37,12 +39,24 @@ class Change:
         self.jobs: dict[str, Job] = {}
         self.messages: list[Message] = []
         self.events: list[Draft] = []
+        self.audited: list[Event] = []
+
+    def commit(self, tag: str, expect: Mapping[str, str | None], kept_us: int | None) -> Commit:
+        """The commit that writes all of it."""
+        return Commit(self.tenant, tag, expect, self.drafts(kept_us), events=tuple(self.audited))
 
     def drafts(self, kept_us: int | None) -> tuple[Draft, ...]:
         """Everything to be written. The first is the run or job that the decision is about."""
         found = [] if self.run is None else [shelves.run_draft(self.run, kept_us)]
         found += [shelves.job_draft(job, kept_us) for job in self.jobs.values()]
-        return (*found, *self.events, *map(shelves.message_draft, self.messages))
+        messages = (shelves.message_draft(each, self._unsent_until(each, kept_us)) for each in self.messages)
+        return (*found, *self.events, *messages)
+
+    def _unsent_until(self, message: Message, kept_us: int | None) -> int | None:
+        """When a message is forgotten that nobody sends: a tool's question may be put where no gateway is."""
+        job = self.jobs.get(message.job_id or "")
+        ours = job is not None and job.record_id is not None
+        return message.at_us + kept_us if ours and kept_us is not None else None
 
     def put(self, job: Job) -> Job:
         self.jobs[job.job_id] = job
@@ -59,6 +73,10 @@ class Change:
         event["job_id"] = getattr(step, "job_id", None)
         place = Place(shelves.timeline(run.run_id), self.run.seq)
         self.events.append(Draft(shelves.event_id(run.run_id, self.run.seq), to_bytes(event), (place,)))
+
+    def note(self, kind: str, job: Job, by: str, why: str) -> None:
+        """One more line in the audit log: what became of the question."""
+        self.audited.append(views.question_event(self.tenant, kind, job, self.now_us, by, why))
 
     def ring(self, type_: str, id_: str, job: Job | None = None) -> None:
         run_id = job.run_id if job else self.run.run_id if self.run else None
@@ -136,7 +154,9 @@ def open_job(change: Change, job: Job, gate: Gate | None) -> Job:
     if gate is not None:
         question = Question(change.now_us + gate.expires_in_us, gate.reason)
         change.ring("job.waiting", f"{change.tenant}:{job.job_id}:waiting", job)
-        return change.put(replace(job, status="waiting", question=question))
+        waiting = change.put(replace(job, status="waiting", question=question))
+        change.note(audit.WAITING, waiting, job.submitted_by, gate.reason)
+        return waiting
     return queue(change, job, f"{change.tenant}:{job.job_id}:queued")
 
 
@@ -233,6 +253,7 @@ def decide(change: Change, job: Job, decision: Decision) -> None:
     message_id = f"approval:{job.job_id}"
     decided = replace(job, decision=decision, bus_msg_id=message_id)
     change.tell(f"step.{decision.status}", job, by=decision.by, reason=decision.reason)
+    change.note(decision.status, decided, decision.by, decision.reason)
     if decision.status == "approved":
         decided = change.put(replace(decided, status="queued", queued_us=change.now_us))
         change.ring("approval.approved", message_id, decided)
@@ -246,6 +267,7 @@ def decide(change: Change, job: Job, decision: Decision) -> None:
 def expire(change: Change, job: Job) -> None:
     """Nobody answered in time."""
     error = {"code": "approval_expired", "message": "Nobody decided in time.", "retriable": False}
+    change.note(audit.EXPIRED, job, "", "")
     _deny(change, replace(job, error=error))
 
 

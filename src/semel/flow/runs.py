@@ -155,8 +155,8 @@ class Runs:
             change = Change(caller.tenant, await self._cabinet.now_us(), self._cabinet.new_id, run)
             end(change, [job_of(each.body) for each in jobs.values()])
             expect = {each.id: each.tag for each in (document, *jobs.values())}
-            put = change.drafts(self._admission.keys.kept_us)
-            if (await self._cabinet.commit(caller.tenant, expect, put)).done:
+            commit = change.commit(self._cabinet.new_tag(), expect, self._admission.keys.kept_us)
+            if (await self._cabinet.write(commit)).done:
                 assert change.run is not None
                 return Answer(_ending(change.run))
 

@@ -10,6 +10,8 @@ event of a run      event/<run>/<seq>     timeline/<run>: seq
 job                 job_<random>          while it lives live: created; queued ready/<topic>: since when
                                           leased or waiting due: until when; ended, of no run: expiry
                                           gated approvals, by status: created
+question of a call  job_<random>          approvals, by status: created
+                                          waiting due/calls: until when; then expiry
 message             message/<id>          outbox: when
 handled message     inbox/<consumer>/<id> expiry
 dead letter         dead_<digest>         dead: when it was put aside; expiry
@@ -26,6 +28,12 @@ LOCK = "lock"
 
 RUNS, SLOTS, KEYS, WORKFLOWS = "runs", "slots", "keys", "workflows"
 LIVE, DUE, EXPIRY, OUTBOX, APPROVALS = "live", "due", "expiry", "outbox", "approvals"
+
+# Of tool calls, which may be made where no gateway is: every ledger looks after these.
+DUE_CALLS = "due/calls"
+
+# A decision on a call is replayed for as long as the longest retry horizon we know of.
+CALLS_KEPT_US = 90 * 86_400_000_000
 
 
 def workflow_id(name: str) -> str:
@@ -79,6 +87,8 @@ def run_draft(run: Run, kept_us: int | None) -> Draft:
 
 
 def job_draft(job: Job, kept_us: int | None) -> Draft:
+    if job.record_id is not None:
+        return Draft(job.job_id, to_bytes(job), (*_gated(job), _end_of_call(job, kept_us)))
     places = []
     if job.status in LIVE_JOB:
         places.append(Place(LIVE, job.created_us))
@@ -88,9 +98,22 @@ def job_draft(job: Job, kept_us: int | None) -> Draft:
         places.append(Place(ready(job.topic), job.queued_us))
     if (due_us := due(job)) is not None:
         places.append(Place(DUE, due_us))
-    if job.question is not None:
-        places += [Place(shelf, job.created_us) for shelf in (APPROVALS, approvals(question_status(job)))]
-    return Draft(job.job_id, to_bytes(job), tuple(places))
+    return Draft(job.job_id, to_bytes(job), (*places, *_gated(job)))
+
+
+def _gated(job: Job) -> tuple[Place, ...]:
+    if job.question is None:
+        return ()
+    return tuple(Place(shelf, job.created_us) for shelf in (APPROVALS, approvals(question_status(job))))
+
+
+def _end_of_call(job: Job, kept_us: int | None) -> Place:
+    """Until when its question is open, or its answer kept."""
+    assert job.question is not None
+    if job.status == "waiting":
+        return Place(DUE_CALLS, job.question.expires_us)
+    decided_us = job.decision.at_us if job.decision else job.question.expires_us
+    return Place(EXPIRY, decided_us + (kept_us or CALLS_KEPT_US))
 
 
 def due(job: Job) -> int | None:
@@ -109,5 +132,8 @@ def question_status(job: Job) -> str:
     return {"waiting": "waiting", "cancelled": "cancelled"}.get(job.status, "expired")
 
 
-def message_draft(message: Message) -> Draft:
-    return Draft(message_id(message.id), to_bytes(message), (Place(OUTBOX, message.at_us),))
+def message_draft(message: Message, unsent_until_us: int | None = None) -> Draft:
+    places = [Place(OUTBOX, message.at_us)]
+    if unsent_until_us is not None:
+        places.append(Place(EXPIRY, unsent_until_us))
+    return Draft(message_id(message.id), to_bytes(message), tuple(places))

@@ -1,15 +1,21 @@
-"""What time brings: lapsed leases are queued again, late questions denied, closed windows forgotten."""
+"""What time brings: lapsed leases are queued again, late questions denied, closed windows forgotten.
+
+Any number of processes may do it at once: each change is committed on what was read.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 
+from semel.clock import Clock
 from semel.errors import SemelError
 from semel.flow import progress, shelves
+from semel.flow.asking import Asking, new_id, new_tag
 from semel.flow.cabinet import Cabinet
 from semel.flow.model import Job, job_of, run_of
 from semel.flow.progress import Change
-from semel.stores.documents import Document, Scan, Tenants
+from semel.stores.documents import Commit, Document, Fetch, Scan, Scanned, Tenants, score_on
 
 log = logging.getLogger("semel")
 
@@ -18,7 +24,7 @@ _BATCH = 200
 
 
 class Upkeep:
-    """Any number of gateways may do it at once: each change is committed on what was read."""
+    """All of it, for a gateway."""
 
     def __init__(self, cabinet: Cabinet, kept_us: int | None) -> None:
         self._cabinet = cabinet
@@ -26,12 +32,10 @@ class Upkeep:
 
     async def run_once(self) -> int:
         """How many documents changed."""
-        changed = 0
-        for tenant in await self._cabinet.ask(Tenants(shelves.DUE)):
-            changed += await self._due(tenant)
-        for tenant in await self._cabinet.ask(Tenants(shelves.EXPIRY)):
-            changed += await self._close(tenant)
-        return changed
+        clock, carry_out = self._cabinet.clock, self._cabinet.carry_out
+        changed = await carry_out(pass_time(clock, shelves.DUE, self._kept_us))
+        changed += await carry_out(pass_time(clock, shelves.DUE_CALLS, self._kept_us))
+        return changed + await carry_out(close_windows(clock))
 
     async def run(self, every_s: float = 1.0) -> None:
         while True:
@@ -43,40 +47,33 @@ class Upkeep:
                 log.exception("upkeep failed, and goes on with the next round")
             await self._cabinet.clock.asleep(every_s)
 
-    async def _due(self, tenant: str) -> int:
-        now_us = await self._cabinet.now_us()
-        scanned = await self._cabinet.scan(Scan(tenant, shelves.DUE, _BATCH, upto=now_us))
-        return sum([await self._pass_time(tenant, each, scanned.now_us) for each in scanned.documents])
 
-    async def _pass_time(self, tenant: str, document: Document, now_us: int) -> bool:
-        job = job_of(document.body)
-        expect: dict[str, str | None] = {document.id: document.tag}
-        run = None
-        if job.run_id is not None:
-            parent = (await self._cabinet.fetch(tenant, job.run_id)).get(job.run_id)
-            if parent is not None:
-                run, expect[parent.id] = run_of(parent.body), parent.tag
-        change = Change(tenant, now_us, self._cabinet.new_id, run)
-        _lapse_or_expire(change, job)
-        return (await self._cabinet.commit(tenant, expect, change.drafts(self._kept_us))).done
+def pass_time(clock: Clock, shelf: str, kept_us: int | None) -> Asking[int]:
+    """Jobs on the shelf whose time has come go on; how many."""
+    changed = 0
+    for tenant in (yield Tenants(shelf)):
+        scanned = yield Scan(tenant, shelf, _BATCH)
+        for document in _due(scanned, shelf):
+            changed += yield from _pass(tenant, document, scanned.now_us, clock, kept_us)
+    return changed
 
-    async def _close(self, tenant: str) -> int:
-        """What has been kept for as long as it had to be is dropped, with all that belongs to it."""
-        now_us = await self._cabinet.now_us()
-        scanned = await self._cabinet.scan(Scan(tenant, shelves.EXPIRY, _BATCH, upto=now_us))
-        for document in scanned.documents:
-            drop = (document.id, *(await self._belongings(tenant, document)))
-            await self._cabinet.commit(tenant, {document.id: document.tag}, drop=drop)
-        return len(scanned.documents)
 
-    async def _belongings(self, tenant: str, document: Document) -> tuple[str, ...]:
-        if not document.id.startswith("run_"):
-            return ()
-        run = run_of(document.body)
-        events = tuple(shelves.event_id(run.run_id, seq) for seq in range(1, run.seq + 1))
-        found = await self._cabinet.fetch(tenant, *(step.job_id for step in run.steps if step.job_id))
-        own = tuple(id_ for id_, job in found.items() if job_of(job.body).run_id == run.run_id)
-        return events + own
+def _due(scanned: Scanned, shelf: str) -> Iterator[Document]:
+    return (each for each in scanned.documents if score_on(each, shelf) <= scanned.now_us)
+
+
+def _pass(tenant: str, document: Document, now_us: int, clock: Clock, kept_us: int | None) -> Asking[bool]:
+    job = job_of(document.body)
+    expect: dict[str, str | None] = {document.id: document.tag}
+    run = None
+    if job.run_id is not None:
+        parent = (yield Fetch(tenant, (job.run_id,))).documents.get(job.run_id)
+        if parent is not None:
+            run, expect[parent.id] = run_of(parent.body), parent.tag
+    change = Change(tenant, now_us, lambda kind: new_id(clock, kind), run)
+    _lapse_or_expire(change, job)
+    committed = yield change.commit(new_tag(clock), expect, kept_us)
+    return bool(committed.done)
 
 
 def _lapse_or_expire(change: Change, job: Job) -> None:
@@ -84,3 +81,26 @@ def _lapse_or_expire(change: Change, job: Job) -> None:
         progress.lapse(change, job)
     else:
         progress.expire(change, job)
+
+
+def close_windows(clock: Clock) -> Asking[int]:
+    """What has been kept for as long as it had to be is dropped, with all that belongs to it; how many."""
+    closed = 0
+    for tenant in (yield Tenants(shelves.EXPIRY)):
+        scanned = yield Scan(tenant, shelves.EXPIRY, _BATCH)
+        for document in _due(scanned, shelves.EXPIRY):
+            drop = (document.id, *(yield from _belongings(tenant, document)))
+            yield Commit(tenant, new_tag(clock), {document.id: document.tag}, drop=drop)
+            closed += 1
+    return closed
+
+
+def _belongings(tenant: str, document: Document) -> Asking[tuple[str, ...]]:
+    if not document.id.startswith("run_"):
+        return ()
+    run = run_of(document.body)
+    events = tuple(shelves.event_id(run.run_id, seq) for seq in range(1, run.seq + 1))
+    jobs = tuple(step.job_id for step in run.steps if step.job_id)
+    found = (yield Fetch(tenant, jobs)).documents
+    own = tuple(id_ for id_, job in found.items() if job_of(job.body).run_id == run.run_id)
+    return events + own

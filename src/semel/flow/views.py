@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from semel.audit import Event
 from semel.clock import rfc3339
 from semel.flow.model import Job, Run, Step
 from semel.flow.shelves import question_status
@@ -94,7 +95,8 @@ def job_key(tenant: str, job_id: str) -> Key:
     return Key(hashlib.sha256(frame("semel/job/1", tenant, job_id)).hexdigest())
 
 
-def approval(value: Job) -> dict[str, Any]:
+def approval(value: Job, now_us: int = 0) -> dict[str, Any]:
+    """As of this time: a question that nobody answered is over when its time is, swept or not."""
     question, decision = value.question, value.decision
     assert question is not None
     return {
@@ -103,7 +105,7 @@ def approval(value: Job) -> dict[str, Any]:
         "topic": value.topic,
         "input": value.input,
         "labels": value.labels or {},
-        "status": question_status(value),
+        "status": _status(value, now_us),
         "revision": question.revision,
         "job_hash": job_hash(value),
         "submitted_by": value.submitted_by,
@@ -113,6 +115,42 @@ def approval(value: Job) -> dict[str, Any]:
         "decided_at": rfc3339(decision.at_us) if decision else None,
         "reason": decision.reason if decision else question.reason,
     }
+
+
+def _status(value: Job, now_us: int) -> str:
+    assert value.question is not None
+    status = question_status(value)
+    return "expired" if status == "waiting" and value.question.expires_us <= now_us else status
+
+
+def question_event(tenant: str, kind: str, value: Job, now_us: int, by: str, why: str) -> Event:
+    """What became of the question, as a line of the audit log; the digest is what the person saw."""
+    assert value.question is not None
+    return Event(
+        seq=0,
+        at_us=now_us,
+        tenant=tenant,
+        scope="approval",
+        key=value.job_id,
+        record_id=question_record_id(value.job_id),
+        kind=kind,
+        state=kind,
+        fence=0,
+        tool=value.topic,
+        version="1",
+        digest=bytes.fromhex(job_hash(value)),
+        expires_at=value.question.expires_us,
+        conversation=value.run_id or "",
+        step=orjson.dumps([value.step_id] if value.step_id else []).decode(),
+        by=by,
+        note=why,
+        times=1,
+    )
+
+
+def question_record_id(job_id: str) -> str:
+    """A question is a record too, under the job's own random number."""
+    return "rec_" + job_id.removeprefix("job_")
 
 
 def job_hash(value: Job) -> str:

@@ -1,0 +1,229 @@
+"""Tools, gated steps and jobs ask people in one way: either side sees, decides and replays for the other."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+import semel
+from semel import audit
+from semel.audit_report import verify
+from semel.errors import ApprovalError, ApprovalRejected, ApprovalRequired
+from semel.flow import shelves
+from semel.flow.flow import Flow
+from semel.ledger import Ledger
+from semel.stores.base import ReadEvents, Store
+from semel.stores.documents import Count
+from tests.fake_clock import FakeClock
+from tests.flows import ANN, BEN, World, played, told
+from tests.stores import Kind
+
+HOUR_S, DAY_S = 3_600, 86_400
+
+
+@semel.tool_contract(class_="write-non-idempotent", name="pay", approval=semel.Approval(expires_in="1h"))
+def pay(account: str, amount: int) -> str:
+    return f"paid {amount} to {account}"
+
+
+@pytest.fixture
+def world(kind: Kind, tmp_path: Path) -> World:
+    return World(kind, tmp_path)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+class Scene:
+    """A ledger and a gateway's flow on one store."""
+
+    def __init__(self, world: World, clock: FakeClock) -> None:
+        self.flow: Flow = world.flow(clock)
+        self.store: Store = self.flow.cabinet.store
+        self.ledger = Ledger(self.store, tenant="acme")
+
+    async def call(self) -> str:
+        return await asyncio.to_thread(self._call)
+
+    def _call(self) -> str:
+        step = self.ledger.step(conversation="c", step="s", principal="bot")
+        answer: str = step.run(pay, account="a", amount=5)
+        return answer
+
+    async def ask(self) -> str:
+        """The first call; the job that waits for a person."""
+        with pytest.raises(ApprovalRequired) as asked:
+            await self.call()
+        return str(asked.value.details["job_id"])
+
+    async def decide(self, verb: str, job_id: str, by: str) -> Any:
+        return await asyncio.to_thread(getattr(self.ledger.approvals, verb), job_id, by=by)
+
+    async def questions(self) -> list[audit.Event]:
+        lanes = [await self.store.aask(ReadEvents(tenant="acme", lane=n)) for n in range(self.store.lanes)]
+        return [event for lane in lanes for event in lane if event.kind in audit.DECIDED]
+
+
+@pytest.fixture
+def scene(world: World, clock: FakeClock) -> Scene:
+    return Scene(world, clock)
+
+
+# --- a tool's question, decided at the gateway -----------------------------------------------------------
+
+
+@played
+async def test_a_gateway_shows_what_a_tool_asks(world, scene):
+    job_id = await scene.ask()
+    shown = await scene.flow.approvals.get("acme", job_id)
+    assert (shown["topic"], shown["input"]) == ("pay", {"account": "a", "amount": 5})
+    assert (shown["status"], shown["submitted_by"]) == ("waiting", "bot")
+    page = await scene.flow.approvals.list("acme", "waiting", None, 50)
+    assert [item["job_id"] for item in page.items] == [job_id]
+
+
+@played
+async def test_a_tool_runs_after_a_gateway_s_yes_and_the_yes_is_replayed(world, scene):
+    job_id = await scene.ask()
+    shown = await scene.flow.approvals.get("acme", job_id)
+    word, answer = await told(
+        scene.flow.approvals.decide(ANN, job_id, "approved", "ok", 1, shown["job_hash"])
+    )
+    assert (word, answer["approved_by"]) == ("done", "ann")
+    assert await scene.call() == "paid 5 to a"
+    word, again = await told(scene.flow.approvals.decide(BEN, job_id, "approved"))
+    assert (word, again["status"], again["approved_by"]) == ("replayed", "already_approved", "ann")
+
+
+@played
+async def test_a_tool_is_settled_by_a_gateway_s_no(world, scene):
+    job_id = await scene.ask()
+    await scene.flow.approvals.decide(ANN, job_id, "rejected")
+    for _ in range(2):
+        with pytest.raises(ApprovalRejected):
+            await scene.call()
+
+
+@played
+async def test_nobody_leases_the_job_of_a_call(world, scene):
+    job_id = await scene.ask()
+    await scene.flow.approvals.decide(ANN, job_id, "approved")
+    assert (await scene.flow.jobs.lease(BEN, ["pay"], 10, 60, None))["jobs"] == []
+    assert (await told(scene.flow.jobs.result(BEN, job_id, 0, "succeeded", None, None)))[
+        0
+    ] == "ownership_lost"
+
+
+@played
+async def test_who_calls_a_tool_does_not_decide_at_the_gateway_either(world, scene):
+    job_id = await scene.ask()
+    bot = ANN._replace(principal="bot")
+    assert (await told(scene.flow.approvals.decide(bot, job_id, "approved")))[0] == "self_approval_denied"
+
+
+@played
+async def test_a_decision_on_a_call_is_announced_once_under_the_job_s_own_id(world, scene):
+    job_id = await scene.ask()
+    await scene.flow.approvals.decide(ANN, job_id, "approved")
+    await scene.flow.outbox.run_once()
+    await scene.flow.outbox.run_once()
+    assert [message.id for message in world.sent].count(f"approval:{job_id}") == 1
+    assert (await scene.flow.jobs.get("acme", job_id))["bus_msg_id"] == f"approval:{job_id}"
+
+
+# --- a gateway's question, decided without it ------------------------------------------------------------
+
+
+@played
+async def test_a_gated_job_can_be_leased_after_a_yes_in_plain_code(world, scene):
+    answer = await scene.flow.jobs.create(ANN, None, "t", {}, True, None)
+    job_id = orjson.loads(answer.body)["job_id"]
+    decision = await scene.decide("approve", job_id, "ben")
+    assert (decision.status, decision.by) == ("approved", "ben")
+    (leased,) = (await scene.flow.jobs.lease(BEN, ["t"], 1, 60, None))["jobs"]
+    assert leased["job_id"] == job_id
+    assert (await scene.decide("approve", job_id, "cat")).status == "already_approved"
+
+
+@played
+async def test_a_gated_step_is_denied_and_its_run_fails_after_a_no_in_plain_code(world, scene):
+    await scene.flow.workflows.put("acme", "w", {"steps": [{"id": "g", "topic": "t", "approval": True}]})
+    run_id = orjson.loads((await scene.flow.runs.start(ANN, "w", None, {})).body)["run_id"]
+    job_id = (await scene.flow.runs.get("acme", run_id))["steps"][0]["job_id"]
+    await scene.decide("reject", job_id, "ben")
+    run = await scene.flow.runs.get("acme", run_id)
+    assert (run["status"], run["steps"][0]["status"]) == ("failed", "denied")
+
+
+@played
+async def test_plain_code_is_refused_as_the_gateway_refuses(world, scene):
+    answer = await scene.flow.jobs.create(ANN, None, "t", {}, None, None)
+    job_id = orjson.loads(answer.body)["job_id"]
+    with pytest.raises(ApprovalError) as ungated:
+        await scene.decide("approve", job_id, "ben")
+    assert ungated.value.code == "approval_not_actionable"
+
+
+# --- the audit -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", ["approved", "rejected"])
+@played
+async def test_question_and_decision_are_in_the_sealed_log_once_with_the_person_s_name(world, scene, status):
+    job_id = await scene.ask()
+    seen = await scene.flow.approvals.get("acme", job_id)
+    for caller in (ANN, BEN, ANN):
+        await scene.flow.approvals.decide(caller, job_id, status, "checked")
+    asked, decided = await scene.questions()
+    assert (asked.kind, asked.by, asked.key, asked.tool) == ("waiting", "bot", job_id, "pay")
+    assert (decided.kind, decided.by, decided.note) == (status, "ann", "checked")
+    assert decided.digest.hex() == seen["job_hash"]
+    await asyncio.to_thread(scene.ledger.sweeper.run_once)
+    report = await asyncio.to_thread(verify, scene.store, tenants=("acme",))
+    assert report.whole
+    assert report.unsealed == 0
+
+
+@played
+async def test_a_refused_decision_is_not_in_the_log(world, scene):
+    job_id = await scene.ask()
+    await scene.flow.approvals.decide(ANN, job_id, "approved")
+    assert (await told(scene.flow.approvals.decide(BEN, job_id, "rejected")))[
+        0
+    ] == "approval_already_resolved"
+    assert [event.kind for event in await scene.questions()] == ["waiting", "approved"]
+
+
+# --- time ------------------------------------------------------------------------------------------------
+
+
+@played
+async def test_a_ledger_s_own_sweep_ends_late_questions_and_says_so(world, clock, scene):
+    job_id = await scene.ask()
+    clock.advance(HOUR_S)
+    assert (await scene.flow.approvals.get("acme", job_id))["status"] == "expired"
+    assert (await scene.flow.approvals.list("acme", "waiting", None, 50)).items == []
+    await asyncio.to_thread(scene.ledger.sweeper.run_once)
+    assert (await scene.flow.jobs.get("acme", job_id))["status"] == "denied"
+    assert [event.kind for event in await scene.questions()] == ["waiting", "expired"]
+    assert (await told(scene.flow.approvals.decide(ANN, job_id, "approved")))[0] == "approval_expired"
+
+
+@played
+async def test_where_no_gateway_runs_nothing_of_old_questions_is_left(world, clock, scene):
+    for status in ("approved", "rejected", None):
+        job_id = await scene.ask()
+        if status is not None:
+            await scene.flow.approvals.decide(ANN, job_id, status)
+        clock.advance(100 * DAY_S)
+        for _ in range(3):  # what is late ends first, and is forgotten later
+            await asyncio.to_thread(scene.ledger.sweeper.run_once)
+            clock.advance(100 * DAY_S)
+    for shelf in (shelves.APPROVALS, shelves.DUE_CALLS, shelves.OUTBOX, shelves.EXPIRY):
+        assert await scene.store.aask(Count("acme", shelf)) == 0, shelf
