@@ -34,10 +34,11 @@ from tests.faults.checks import all_records, assert_history_holds, assert_rising
 from tests.faults.disk import fill, free, small_disk
 from tests.faults.payment import LONG_LEASE, payment
 from tests.faults.till import CREATE, INSERT
+from tests.missing import library
 from tests.postgres_server import DATABASE, USER, PostgresServer
 from tests.proxy import Proxy
 
-psycopg = pytest.importorskip("psycopg")
+psycopg = library("psycopg")
 
 # Ann has to say her password; a ghost would be let in, if there were one; Una is always serializable.
 ANN, ANNS_PASSWORD, GHOST, UNA = "ann", "pa55-of-ann", "ghost", "una"

@@ -24,10 +24,11 @@ from semel.stores.postgres.statements import Migration
 from semel.stores.urls import open_store
 from tests.commands import AT, A, B, claim, look, park, release, settle
 from tests.faults.checks import until
+from tests.missing import library
 from tests.postgres_server import DATABASE, USER, PostgresServer
 from tests.proxy import Proxy
 
-psycopg = pytest.importorskip("psycopg")
+psycopg = library("psycopg")
 
 
 @pytest.fixture(scope="module")

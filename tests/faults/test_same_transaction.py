@@ -22,9 +22,10 @@ from semel.record import State, effective_state
 from tests.faults.checks import all_records, assert_history_holds, only_record, until
 from tests.faults.places import PLACES
 from tests.faults.till import COUNT, CREATE, INSERT, apay_tool, call, pay_tool, run
+from tests.missing import library
 from tests.proxy import Proxy
 
-pytest.importorskip("psycopg")
+library("psycopg")
 
 ROOT = Path(__file__).resolve().parents[2]
 

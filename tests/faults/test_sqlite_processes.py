@@ -16,6 +16,7 @@ from semel.record import State
 from semel.stores.base import CountRecords, ListRecords, ReadEvents
 from semel.stores.sqlite import SqliteStore
 from tests.commands import AT, claim, look, settle
+from tests.missing import cannot
 
 PROCESSES = 16
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -147,7 +148,7 @@ def use_in_child(store: SqliteStore, fork: int) -> None:
 
 def test_a_fork_holds_no_open_file_of_the_store(path) -> None:
     if not Path("/proc/self/fd").exists():
-        pytest.skip("needs /proc to see open files")
+        cannot("needs /proc to see open files")
     with closing(SqliteStore(path)) as store:
         store.perform(claim(b"A" * 16))
         store.perform(look())

@@ -294,12 +294,14 @@ CLEANUP_POINTS = ("before cleanup", "after cleanup")
 
 
 def meant_by(put: Sequence[Any], drop: Sequence[str]) -> str:
-    """Which step of an admission a commit is; "" if none."""
+    """Which step of an admission or a decision a commit is; "" if none."""
     written = [draft.id for draft in put]
     if "lock" in written:
         return "lock"
     if "lock" in drop:
         return "release"
+    if any(id_.startswith("message/approval:") for id_ in written):
+        return "decide"
     keys = any(id_.startswith("rec_") for id_ in written)
     if keys and any(id_.startswith("run_") for id_ in written):
         return "create"
@@ -322,25 +324,18 @@ def _meet(point: str, number: signal.Signals) -> None:
 
 def _watch_commits(reach: Callable[[str], None]) -> None:
     from semel.flow.cabinet import Cabinet
+    from semel.stores.documents import Commit
 
-    commit = Cabinet.commit
+    write = Cabinet.write
 
-    async def watched(
-        self: Cabinet,
-        tenant: str,
-        expect: Any,
-        put: Any = (),
-        drop: Any = (),
-        room: Any = (),
-        tag: Any = None,
-    ) -> Any:
-        step = meant_by(put, drop)
+    async def watched(self: Cabinet, commit: Commit) -> Any:
+        step = meant_by(commit.put, commit.drop)
         reach(f"before {step}")
-        committed = await commit(self, tenant, expect, put, drop, room, tag)
+        committed = await write(self, commit)
         reach(f"after {step}")
         return committed
 
-    Cabinet.commit = watched  # type: ignore[method-assign]
+    Cabinet.write = watched  # type: ignore[method-assign]
 
 
 def _watch_answers(reach: Callable[[str], None]) -> None:

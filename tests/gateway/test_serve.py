@@ -21,6 +21,7 @@ from click.testing import CliRunner, Result
 
 from semel.cli import main
 from tests.gateway.conftest import define, refused, start_run
+from tests.missing import cannot
 
 # A cold start on a busy machine; nothing depends on how soon it is.
 PATIENCE_S = 60
@@ -88,8 +89,9 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Process]]:
 
 
 @pytest.mark.parametrize("words", [("--dev",), ("--dev", "--sample"), ()], ids=["dev", "sample", "keys"])
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_the_lines_that_it_suggests_work_as_they_stand(run, tmp_path: Path, words: tuple[str, ...]) -> None:
+    if shutil.which("curl") is None:
+        cannot("curl is not installed: apt-get install curl")
     served = run(*words)
     curls = [line for line in served.lines if line.startswith("curl")]
     before = [line for line in served.lines if not line.startswith("curl")]

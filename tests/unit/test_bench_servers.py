@@ -23,6 +23,7 @@ from semel.lab.distance import Distance
 from semel.lab.servers import PostgresServer, RedisServer, ServerMissing
 from semel.record import Look, State
 from semel.stores.base import SealEvents
+from tests.missing import library
 
 # The warm-up round does the same work.
 ROUNDS = QUICK_ROUNDS + 1
@@ -34,7 +35,7 @@ DRIVERS = {"redis": ("hiredis", "redis"), "postgres": ("psycopg",)}
 def need(kind: str) -> None:
     """Skips with one clear line where there is no such server or driver; in CI that is a failure."""
     for module in () if os.environ.get("CI") else DRIVERS[kind]:
-        pytest.importorskip(module)
+        library(module)
     if kind == "redis":
         from tests.redis_server import need_redis
 

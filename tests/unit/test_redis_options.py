@@ -9,12 +9,13 @@ from semel.errors import OpenError, StoreCorrupt
 from semel.record import State, apply
 from semel.stores.urls import StoreUrl
 from tests.commands import A, claim, park, settle
+from tests.missing import library
 
-pytest.importorskip("hiredis")
+library("hiredis")
 
-from semel.stores.redis import scripts, trouble
-from semel.stores.redis.options import Node, Options, read
-from semel.stores.redis.packing import digest_of, event_body, event_of, rest_of, seal_of, who_of
+from semel.stores.redis import scripts, trouble  # noqa: E402
+from semel.stores.redis.options import Node, Options, read  # noqa: E402
+from semel.stores.redis.packing import digest_of, event_body, event_of, rest_of, seal_of, who_of  # noqa: E402
 
 
 def said(url: str) -> Options:
