@@ -10,14 +10,20 @@ from typing import Any
 
 import pytest
 
-from semel.clock import SYSTEM
+from semel import audit
+from semel.audit import Event, fold, told_by
+from semel.audit_report import verify
+from semel.clock import SYSTEM, Clock
 from semel.errors import StoreCorrupt, StoreUnavailable
-from semel.stores.base import Store
+from semel.record import Address, Record
+from semel.stores.base import AppendEvents, FindRecord, ReadEvents, SealEvents, Store, Sweep
 from semel.stores.documents import Commit, Count, Document, Draft, Fetch, Place, Room, Scan, Tenants
 from semel.stores.redis.nodes import slot_of
-from semel.stores.redis.packing import document_digest, tenant_digest
+from semel.stores.redis.packing import digest_of, document_digest, tenant_digest
 from semel.stores.urls import open_store
+from tests.commands import AT, SECOND, A, claim, look, settle
 from tests.doors import AsyncDoor, Door
+from tests.fake_clock import FakeClock
 from tests.faults.checks import until
 from tests.proxy import Proxy
 from tests.redis_server import DURABLE, RedisCluster, RedisServer, shared_port, url_of
@@ -33,12 +39,26 @@ def commit(
     expect: Mapping[str, str | None] | None = None,
     drop: tuple[str, ...] = (),
     room: tuple[Room, ...] = (),
+    events: tuple[Event, ...] = (),
 ) -> Commit:
-    return Commit(tenant, SYSTEM.token().hex(), expect or {}, put, drop, room)
+    return Commit(tenant, SYSTEM.token().hex(), expect or {}, put, drop, room, events)
 
 
 def run(id_: str = "run", body: bytes = b"body", shelf: str = "runs", score: int = 1) -> Draft:
     return Draft(id_, body, (Place(shelf, score),))
+
+
+def told(id_: str = "job", kind: str = audit.WAITING, tenant: str = "acme") -> Event:
+    """A line of audit about a job."""
+    return Event(
+        0, SYSTEM.now_us(), tenant, "approval", id_, id_, kind, kind, 0, "pay", "1", b"d" * 32, None,
+        "", "[]", "ada", "seen", 1,
+    )  # fmt: skip
+
+
+def heard(door: Door | Store, **wanted: Any) -> list[Event]:
+    """Events as they were given to the store."""
+    return [event._replace(seq=0) for event in door.ask(ReadEvents(**wanted))]
 
 
 def documents(door: Door | Store, *ids: str, tenant: str = "acme") -> dict[str, Document]:
@@ -57,9 +77,9 @@ def in_the_end(door: Door | Store, query: Any) -> Any:
     return until(ask, "the store answers again")
 
 
-def open_redis(url: str) -> Any:
+def open_redis(url: str, clock: Clock = SYSTEM) -> Any:
     """Any, because these tests look into the store."""
-    return open_store(url)
+    return open_store(url, clock)
 
 
 @pytest.fixture
@@ -147,7 +167,8 @@ def commits(store: Any) -> int:
 
 
 def test_a_commit_whose_reply_is_lost_is_done_once_and_asked_again_it_is_done(far, proxy, near):
-    asked = commit(run(), run("two"), expect={"run": None}, room=(Room("runs", 1),))
+    events = (told("job"), told("two"))
+    asked = commit(run(), run("two"), expect={"run": None}, room=(Room("runs", 1),), events=events)
     proxy.drops_replies = True
     with pytest.raises(StoreUnavailable, match="did not answer in time"):
         far.ask(asked)
@@ -157,13 +178,16 @@ def test_a_commit_whose_reply_is_lost_is_done_once_and_asked_again_it_is_done(fa
     assert in_the_end(far, asked).done
     assert documents(near, "run", "two") == first
     assert commits(near) == 1
+    assert heard(near) == [*events]
 
 
 @pytest.mark.parametrize("length", [0, 1, 5, 20])
 def test_a_reply_cut_in_the_middle_is_asked_for_again_by_the_store_itself(far, proxy, near, length):
     proxy.cuts_after = length
-    assert far.ask(commit(run(), expect={"run": None}, room=(Room("runs", 1),))).done
+    event = told()
+    assert far.ask(commit(run(), expect={"run": None}, room=(Room("runs", 1),), events=(event,))).done
     assert commits(near) == 1
+    assert heard(near) == [event]
 
 
 def test_a_removal_whose_reply_is_cut_is_never_answered_as_if_somebody_else_had_removed_it(far, proxy, near):
@@ -173,9 +197,10 @@ def test_a_removal_whose_reply_is_cut_is_never_answered_as_if_somebody_else_had_
     # A thread asks the server for a sign of life before what it must not repeat.
     proxy.cuts_after = len(b"+PONG\r\n") if type(far) is Door else 0
     with pytest.raises(StoreUnavailable):
-        far.ask(commit(expect={"run": first.tag}, drop=("run",)))
+        far.ask(commit(expect={"run": first.tag}, drop=("run",), events=(told(),)))
     assert documents(near, "run") == {}
     assert commits(near) == 2
+    assert len(heard(near)) == 1
 
 
 def test_replies_that_arrive_twice_are_never_taken_for_others(far, proxy, near):
@@ -232,13 +257,17 @@ def test_nothing_acknowledged_is_lost_and_no_slot_too_many_is_taken_when_the_ser
     assert store.ask(Count("acme", "slots")) == 10
     runs, jobs = (store.ask(Scan("acme", shelf, 100_000)).documents for shelf in ("runs", "jobs"))
     assert [f"{document.id}-job" for document in runs] == [document.id for document in jobs]
+    assert sorted(event.record_id for event in heard(store, limit=100_000)) == [
+        document.id for document in runs
+    ]
 
 
 def admission(id_: str, slots: int | None = None) -> Commit:
-    """A run and its job, together; the run holds a slot, if there are any."""
+    """A run, its job and a line of audit, together; the run holds a slot, if there are any."""
     places = (Place("runs", 1), *(() if slots is None else (Place("slots", 1),)))
     room = () if slots is None else (Room("slots", slots),)
-    return commit(Draft(id_, b"", places), run(f"{id_}-job", shelf="jobs"), expect={id_: None}, room=room)
+    drafts = Draft(id_, b"", places), run(f"{id_}-job", shelf="jobs")
+    return commit(*drafts, expect={id_: None}, room=room, events=(told(id_),))
 
 
 def test_a_server_that_lost_acknowledged_commits_is_noticed_and_not_trusted(begin, opened):
@@ -253,6 +282,30 @@ def test_a_server_that_lost_acknowledged_commits_is_noticed_and_not_trusted(begi
         with pytest.raises(StoreCorrupt, match="lost writes that it had acknowledged"):
             store.ask(query)
     assert list(documents(opened(server.url()), "one", "two")) == ["one"]
+
+
+def test_events_that_a_commit_told_and_the_server_lost_are_missed_by_calls_of_tools_too(begin, opened):
+    server = begin()
+    store = opened(server.url())
+    assert store.perform(claim(A)).applied
+    server.ask("SAVE")
+    assert store.ask(commit(run(), events=(told(), told()))).done
+    server.kill()
+    server.start()
+    with pytest.raises(StoreCorrupt, match="lost writes that it had acknowledged"):
+        store.perform(settle(A))
+
+
+def test_a_log_that_lost_events_of_records_takes_none_of_commits(begin, opened):
+    server = begin()
+    store = opened(server.url())
+    server.ask("SAVE")
+    assert store.perform(claim(A)).applied
+    server.kill()
+    server.start()
+    with pytest.raises(StoreCorrupt, match="lost writes that it had acknowledged"):
+        store.ask(commit(run(), events=(told(),)))
+    assert documents(opened(server.url()), "run") == {}
 
 
 @pytest.mark.parametrize("query", [commit(run("two")), *READING], ids=lambda query: type(query).__name__)
@@ -288,7 +341,8 @@ def test_a_server_without_memory_refuses_and_nothing_is_half_written(begin, open
     assert store.ask(first).done
     before = contents(server)
     server.ask("CONFIG", "SET", "maxmemory", "1mb")
-    for refused in (commit(run("two"), drop=("run",)), commit(drop=("run",)), commit(run(score=9))):
+    telling = commit(run(score=9), events=(told(),))
+    for refused in (commit(run("two"), drop=("run",)), commit(drop=("run",)), commit(run(score=9)), telling):
         with pytest.raises(StoreUnavailable, match="out of memory"):
             store.ask(refused)
     assert contents(server) == before
@@ -297,6 +351,8 @@ def test_a_server_without_memory_refuses_and_nothing_is_half_written(begin, open
     assert (store.ask(Count("acme", "runs")), store.ask(Tenants("runs"))) == (1, ["acme"])
     server.ask("CONFIG", "SET", "maxmemory", "0")
     assert store.ask(commit(run("two"), drop=("run",))).done
+    assert store.ask(telling).done
+    assert heard(store) == [*telling.events]
 
 
 def test_filling_a_server_up_with_commits_ends_in_refusals_of_whole_commits(begin, opened):
@@ -314,7 +370,7 @@ def test_filling_a_server_up_with_commits_ends_in_refusals_of_whole_commits(begi
         nonlocal taken
         for number in range(10_000):
             pair = [run(f"{number}-{half}", b"x" * 20_000, score=number) for half in "ab"]
-            assert store.ask(commit(*pair)).done
+            assert store.ask(commit(*pair, events=(told(str(number)), told(str(number))))).done
             taken += 1
 
     with pytest.raises(StoreUnavailable, match="out of memory"):
@@ -323,6 +379,8 @@ def test_filling_a_server_up_with_commits_ends_in_refusals_of_whole_commits(begi
     ids = [document.id for document in store.ask(Scan("acme", "runs", 20_000)).documents]
     assert ids == [f"{number}-{half}" for number in range(taken) for half in "ab"]
     assert store.ask(Count("acme", "runs")) == 2 * taken
+    events = heard(store, limit=20_000)
+    assert [event.record_id for event in events] == [str(number) for number in range(taken) for _ in "ab"]
 
 
 def contents(server: RedisServer) -> dict[Any, Any]:
@@ -411,6 +469,106 @@ def test_something_else_under_a_key_is_damage_and_nothing_is_half_written(server
     assert contents(server) == before
 
 
+@pytest.mark.parametrize("name", ["ids", "events", "record"])
+def test_something_else_under_a_key_of_the_log_is_damage_and_nothing_is_half_written(server, store, name):
+    record = store.perform(claim(A)).record
+    key = record_key() if name == "record" else f"{LANE}{name}"
+    server.ask("RENAME", key, "elsewhere")
+    server.ask("LPUSH", key, "x")
+    if name == "record":
+        assert server.ask("HEXISTS", f"{LANE}ids", record.asked.id) == 1
+    before = contents(server)
+    with pytest.raises(StoreCorrupt, match="Something else wrote"):
+        store.ask(commit(run(), events=(told(), about(record))))
+    assert contents(server) == before
+    assert store.ask(commit(run())).done  # without events it does not look there
+
+
+@pytest.mark.parametrize("length", [0, 1, 66])
+def test_an_event_about_a_damaged_record_is_refused_and_its_commit_with_it(server, store, length):
+    record = store.perform(claim(A)).record
+    data: Any = server.ask("GET", record_key())
+    server.ask("SET", record_key(), data[:length])
+    before = contents(server)
+    for query in (commit(run(), events=(told(), about(record))), AppendEvents([about(record)])):
+        with pytest.raises(StoreCorrupt, match="damaged"):
+            store.ask(query)
+    assert contents(server) == before
+
+
+def test_a_log_that_is_ahead_of_its_lane_takes_nothing_and_no_document_is_written(server, store):
+    assert store.ask(commit(run("one"), events=(told(),))).done
+    server.ask("XADD", f"{LANE}events", "0-9", "e", "x")
+    before = contents(server)
+    with pytest.raises(StoreUnavailable, match="refused"):
+        store.ask(commit(run(), events=(told(),)))
+    assert contents(server) == before
+
+
+def record_key(at: Address = AT) -> str:
+    return f"{LANE}r:{digest_of(at).hex()}"
+
+
+# --- the log ---------------------------------------------------------------------------------------------
+
+
+def about(record: Record, kind: str = audit.APPROVED) -> Event:
+    """A line of audit about a record, which has no part in the commit."""
+    return audit.event(kind, record, SYSTEM.now_us())
+
+
+def test_the_events_of_an_id_are_one_story_however_many_commits_told_it(store, manner):
+    door = manner(store)
+    first, second, third, other = told(), told(kind="approved"), told(kind="expired"), told("other")
+    assert door.ask(commit(run(), events=(first, other, second))).done
+    assert door.ask(commit(run(), events=(other,))).done
+    assert door.ask(commit(run(), events=(third,))).done
+    assert heard(door, record_id="job") == [first, second, third]
+    assert heard(door, record_id="other") == [other, other]
+    assert [event.seq for event in door.ask(ReadEvents())] == [1, 2, 3, 4, 5]
+    assert heard(door, record_id="job", tenant="umbrella") == []
+    assert door.ask(FindRecord("acme", "job")) is None
+    door.leave()
+
+
+def test_an_event_about_a_record_joins_its_story_and_leaves_the_record_as_it_is(store, manner):
+    door = manner(store)
+    record = door.perform(claim(A)).record
+    assert record is not None
+    assert door.ask(commit(run(), events=(about(record, audit.WAITING), about(record), told()))).done
+    assert door.perform(look()).record == door.ask(FindRecord("acme", record.asked.id)) == record
+    record = door.perform(settle(A)).record
+    assert record is not None
+    assert door.ask(commit(run(), events=(about(record, audit.EXPIRED),))).done
+    events = door.ask(ReadEvents(record_id=record.asked.id))
+    assert [event.kind for event in events] == ["claimed", "waiting", "approved", "settled", "expired"]
+    assert fold(events) == told_by(record)
+    assert door.ask(SealEvents()).events == 6
+    assert verify(store, tenants=("acme",)).whole
+    door.leave()
+
+
+def test_old_events_of_commits_are_dropped_and_nothing_is_left_by_which_they_were_found(server, clocked):
+    store, clock = clocked
+    late = told()._replace(at_us=clock.now_us())
+    assert store.ask(commit(run(), events=(late, told("two")._replace(at_us=clock.now_us())))).done
+    store.ask(SealEvents())
+    clock.advance(store.audit_kept_us / SECOND + 1)
+    assert store.ask(commit(run(), events=(late._replace(at_us=clock.now_us()),))).done
+    store.ask(Sweep())
+    assert [event.seq for event in store.ask(ReadEvents())] == [3]
+    assert [event.seq for event in store.ask(ReadEvents(record_id="job"))] == [3]
+    assert server.ask("HKEYS", f"{LANE}ids") == [b"job"]
+
+
+@pytest.fixture
+def clocked(server: RedisServer) -> Iterator[tuple[Any, FakeClock]]:
+    clock = FakeClock()
+    store = open_redis(server.url(), clock)
+    yield store, clock
+    store.close()
+
+
 # --- what is kept ----------------------------------------------------------------------------------------
 
 
@@ -469,9 +627,12 @@ def cluster() -> Iterator[RedisCluster]:
     cluster.remove()
 
 
+def lane_of(store: Any, tenant: str) -> Any:
+    return store._desk.lane_of(tenant_digest(tenant))
+
+
 def port_of(store: Any, tenant: str) -> int:
-    lane = store._desk.lane_of(tenant_digest(tenant))
-    port: int = store._nodes.home(lane.number).port
+    port: int = store._nodes.home(lane_of(store, tenant).number).port
     return port
 
 
@@ -490,6 +651,34 @@ def test_tenants_are_spread_over_all_servers_and_each_has_its_own_documents(clus
     assert sorted(door.ask(Tenants("runs", 29))) == sorted(TENANTS[:30])
     assert sorted(door.ask(Tenants("due", -30))) == sorted(TENANTS[30:])
     door.leave()
+
+
+def test_each_tenants_events_are_in_its_lane_and_found_by_their_id_from_anywhere(cluster, opened, manner):
+    door = manner(opened(cluster.url()))
+    for tenant in TENANTS:
+        pair = told(f"job-{tenant}", tenant=tenant), told(f"job-{tenant}", "approved", tenant)
+        assert door.ask(commit(run(), tenant=tenant, events=pair)).done
+        assert heard(door, record_id=f"job-{tenant}") == [*pair]
+        assert heard(door, tenant=tenant, lane=lane_of(door.store, tenant).number) == [*pair]
+    for lane in range(door.store.lanes):
+        door.ask(SealEvents(lane=lane))
+    report = verify(door.store, tenants=TENANTS)
+    assert report.whole
+    assert (report.events, report.unsealed) == (2 * len(TENANTS), 0)
+    door.leave()
+
+
+def test_an_event_about_a_record_of_another_lane_is_told_in_the_lane_of_its_tenant(cluster, opened):
+    store = opened(cluster.url())
+    home = lane_of(store, "acme")
+    places = (Address("acme", "tool", f"key-{number}") for number in range(1_000))
+    far = next(at for at in places if store._desk.lane_of(digest_of(at)) != home)
+    record = store.perform(claim(A, far)).record
+    event = about(record)
+    assert store.ask(commit(run(), events=(event,))).done
+    assert heard(store, lane=home.number) == [event]
+    assert {line.kind for line in heard(store, record_id=record.asked.id)} == {"claimed", "approved"}
+    assert store.ask(FindRecord("acme", record.asked.id)) == record
 
 
 def test_a_server_of_a_cluster_that_came_back_empty_is_noticed_by_its_tenants(cluster, opened):
@@ -521,11 +710,11 @@ def test_a_server_of_a_cluster_that_is_away_refuses_its_tenants_and_service_resu
 def test_a_tenant_whose_slot_moves_is_followed_and_half_moved_never_taken_for_absent(cluster, opened, manner):
     door = manner(opened(cluster.url()))
     store = door.store
-    lane = store._desk.lane_of(tenant_digest("acme"))
+    lane = lane_of(store, "acme")
     slot = slot_of(lane.lane)
     source = next(node for node in cluster.nodes if node.port == store._nodes.home(lane.number).port)
     target = next(node for node in cluster.nodes if node is not source)
-    first = commit(run())
+    first = commit(run(), events=(told(),))
     assert door.ask(first).done
     target.ask("CLUSTER", "SETSLOT", str(slot), "IMPORTING", node_id(source))
     source.ask("CLUSTER", "SETSLOT", str(slot), "MIGRATING", node_id(target))
@@ -539,7 +728,8 @@ def test_a_tenant_whose_slot_moves_is_followed_and_half_moved_never_taken_for_ab
     assert documents(door, "run")["run"].tag == first.tag
     for node in cluster.nodes:
         node.ask("CLUSTER", "SETSLOT", str(slot), "NODE", node_id(target))
-    assert door.ask(commit(run(score=2), expect={"run": first.tag})).done
+    assert door.ask(commit(run(score=2), expect={"run": first.tag}, events=(told(kind="approved"),))).done
+    assert [event.kind for event in heard(door, record_id="job")] == ["waiting", "approved"]
     assert store._nodes.home(lane.number).port == target.port
     door.leave()
 

@@ -263,6 +263,10 @@ class Desk:
         if seq > self._seen[number]:
             self._seen[number] = seq
 
+    def seen(self, number: int) -> bytes:
+        """The newest seq of the lane that this process heard of."""
+        return b"%d" % self._seen[number]
+
     def document_step(
         self, home: Lane, name: bytes, keys: Arguments, own: Arguments, *, repeatable: bool = True
     ) -> Request:

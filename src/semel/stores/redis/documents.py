@@ -1,7 +1,8 @@
 """Documents, written once: each question yields rows of requests and receives their answers.
 
-All that a tenant has lies in one lane, and so on one server: a commit is one step. The lane's mark is the
-tenant's too, and a lane that knows of fewer commits than this process saw has lost some.
+All that a tenant has lies in one lane, and so on one server: a commit is one step, and its events go into
+that lane's log. The lane's mark is the tenant's too, and a lane that knows of fewer commits than this process
+saw has lost some.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from semel.audit import Event
 from semel.stores.documents import (
     Commit,
     Committed,
@@ -26,9 +28,11 @@ from semel.stores.documents import (
 from semel.stores.redis import scripts, trouble
 from semel.stores.redis.commands import Arguments, Desk, Lane, Request
 from semel.stores.redis.packing import (
+    digest_of,
     document_bytes,
     document_digest,
     document_of,
+    event_body,
     member_of,
     packed_place,
     packed_score,
@@ -57,6 +61,13 @@ class Home(NamedTuple):
 
     def document(self, id_: str) -> bytes:
         return self.lane.document(document_digest(self.tenant, id_))
+
+    def log(self, events: Sequence[Event]) -> Arguments:
+        """The keys that these events touch; a record that lives in another lane is not found here."""
+        if not events:
+            return ()
+        records = (self.lane.record(digest_of(event.at)) for event in events)
+        return self.lane.ids, self.lane.events, *records
 
 
 def _home(desk: Desk, tenant: str) -> Home:
@@ -93,11 +104,12 @@ def commit(desk: Desk, query: Commit) -> Asking:
     home = _home(desk, query.tenant)
     # The first one written comes first: by its tag a repeat is recognised.
     ids = list(dict.fromkeys((*(draft.id for draft in query.put), *query.expect, *query.drop)))
+    events = query.events if desk.audit else ()
     request = desk.document_step(
         home.lane,
         scripts.COMMIT,
-        (home.shelves, home.lane.heads, *map(home.document, ids)),
-        _commit_arguments(query, ids),
+        (home.shelves, home.lane.heads, *map(home.document, ids), *home.log(events)),
+        _commit_arguments(query, ids, events, desk.seen(home.lane.number)),
         # A removal leaves no tag by which its repeat could be told from somebody else's.
         repeatable=bool(query.put),
     )
@@ -107,18 +119,22 @@ def commit(desk: Desk, query: Commit) -> Asking:
     if what == _FULL:
         number, count = found
         return Committed(False, now_us, {}, query.room[number - 1], count)
+    if found is not None:
+        desk.heard(home.lane.number, found)
     return Committed(True, now_us, {})
 
 
-def _commit_arguments(query: Commit, ids: Sequence[str]) -> Arguments:
+def _commit_arguments(query: Commit, ids: Sequence[str], events: Sequence[Event], seen: bytes) -> Arguments:
     drafts, dropped = {draft.id: draft for draft in query.put}, set(query.drop)
     tag = query.tag.encode() if query.put else b""
-    words = [query.tenant.encode(), tag, b"%d" % len(query.room)]
+    words = [query.tenant.encode(), tag, b"%d" % len(query.room), b"%d" % len(events), seen]
     for room in query.room:
         words += _room(room)
     for id_ in ids:
         words.append(_expectation(query, id_))
         words += _change(query, drafts.get(id_), id_ in dropped)
+    for event in events:
+        words += (digest_of(event.at), event.record_id.encode(), event_body(event))
     return tuple(words)
 
 

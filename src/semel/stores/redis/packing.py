@@ -183,7 +183,7 @@ def link_of(data: bytes) -> int:
 
 
 def event_body(event: Event) -> bytes:
-    """A counted event, but for its link to the one before it."""
+    """An event that no step makes, but for its link to the one before it."""
     expires = _NONE if event.expires_at is None else event.expires_at
     head = _EVENT.pack(0, event.at_us, event.fence, expires, event.times)[8:]
     kind, state = event.kind.encode(), event.state.encode()

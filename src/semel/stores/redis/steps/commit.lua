@@ -1,15 +1,22 @@
--- Writes and removes documents if all are as expected and there is room; else nothing.
+-- Writes and removes documents, and tells of it, if all are as expected and there is room; else nothing.
 --
 -- KEYS  1 lane   2 shelves   3 heads   4... documents, the first written one first
+--       then, if there are events: ids, events as in record.lua; of each event the record at its address, if any
 -- ARGV  1-3 as in document.lua   4 the tenant   5 the tag of what is written, or nothing: nothing is
---       6 how many rooms   7... of each: from, to, and how many must not stand there already
+--       6 how many rooms   7 how many events   8 the newest seq that the caller saw
+--       9... of each room: from, to, and how many must not stand there already
 --       then of each document: '' or '-' if it was absent or '=' and the tag that the caller saw;
 --       '' or '-' to remove it or '+' to write it; what is written
--- answer           1 done, now or before; 0 {{number of the document, the document or nothing}, ...} those that are
---                  not as expected; 2 {number of the room, how many stand there}
+--       then of each event: digest of its address; id of its record; the event after its link
+-- answer           1 done, now or before; now, and with events: the seq of the last one;
+--                  0 {{number of the document, the document or nothing}, ...} those that are not as expected;
+--                  2 {number of the room, how many stand there}
+-- Errors: also SEMELCORRUPT, the record of an event is damaged.
 
-local documents, rooms = #KEYS - 3, tonumber(ARGV[6])
-local function of_document(n, what) return ARGV[6 + 3 * rooms + 3 * (n - 1) + what] end
+local rooms, events = tonumber(ARGV[6]), tonumber(ARGV[7])
+local documents = #KEYS - 3 - (events > 0 and 2 + events or 0)
+local function of_document(n, what) return ARGV[8 + 3 * rooms + 3 * (n - 1) + what] end
+local function of_event(n, what) return ARGV[8 + 3 * (rooms + documents) + 3 * (n - 1) + what] end
 
 local before = {}
 for n = 1, documents do before[n] = stored(KEYS[3 + n]) end
@@ -25,8 +32,8 @@ end
 if #found > 0 then return told(0, found) end
 
 for n = 1, rooms do
-  local count = redis.call('ZLEXCOUNT', KEYS[2], ARGV[4 + 3 * n], ARGV[5 + 3 * n])
-  if count >= tonumber(ARGV[6 + 3 * n]) then return told(2, {n, count}) end
+  local count = redis.call('ZLEXCOUNT', KEYS[2], ARGV[6 + 3 * n], ARGV[7 + 3 * n])
+  if count >= tonumber(ARGV[8 + 3 * n]) then return told(2, {n, count}) end
 end
 
 -- Where documents stood and where they will: most stay on most of their shelves.
@@ -52,6 +59,18 @@ end
 
 -- It raises if something else lies there: after the first write that would be too late.
 redis.call('ZCARD', KEYS[3])
+
+if events > 0 then
+  newest = tonumber(redis.call('HGET', KEYS[1], 'seq') or 0)
+  if newest < tonumber(ARGV[8]) then error({err = 'SEMELLOST'}) end
+  local ids, stream, stories = KEYS[4 + documents], KEYS[5 + documents], {}
+  for n = 1, events do
+    local id = of_event(n, 2)
+    stories[id] = stories[id] or story_of(id, ids, KEYS[5 + documents + n], of_event(n, 1))
+  end
+  for n = 1, events do tell(stories[of_event(n, 2)], stream, of_event(n, 3)) end
+  redis.call('HSET', KEYS[1], 'seq', string.format('%.0f', newest))
+end
 
 commits = redis.call('HINCRBY', KEYS[1], 'commits', 1)
 for n = 1, documents do
@@ -79,4 +98,4 @@ for shelf, first in pairs(touched) do
     if now_first then redis.call('ZADD', KEYS[3], 0, head_of(shelf, now_first)) end
   end
 end
-return told(1)
+return told(1, events > 0 and newest or nil)

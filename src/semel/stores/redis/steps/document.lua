@@ -1,6 +1,7 @@
 -- What the steps on documents share: where a document's head is in its bytes, and the answers.
 --
--- KEYS  1 lane     hash: `id` of the store, `commits` how many there were; the tenant's keys are of this lane
+-- KEYS  1 lane     hash: `id` of the store, `commits` how many there were, `seq` of the newest event; the tenant's
+--                  keys are of this lane
 --       2... the step's own; those that several steps have:
 --         document   the packed document: what stands in semel.stores.redis.packing
 --         shelves    sorted set, all scores 0, one of a tenant: shelf, score, id

@@ -1,10 +1,10 @@
 -- What all steps share: the record as bytes, and what each transition has to write.
 --
 -- KEYS  1 record   the packed record; also the channel on which its changes are told
---       2 lane     hash: `id` of the store, `seq` of the newest transition, how many records in each state
+--       2 lane     hash: `id` of the store, `seq` of the newest transition or event, how many records in each state
 --       3 due      sorted set: digest by the time at which the sweeper looks at the record
 --       4 list     sorted set, all scores 0: tenant, created_at, id, digest
---       5 ids      hash: id -> digest, or once the record is gone the seq of its last event
+--       5 ids      hash: id -> digest, or where no record lives (any more) the seq of the id's last event
 --       6 events   stream: 0-seq -> one packed event
 -- ARGV  1 the store's id   2 the newest seq that the caller saw   3 the time, or nothing: the server's own
 --       4 '1' if events are written   5 digest of the record's address   6... the step's own
@@ -129,6 +129,32 @@ local function note(kind, r)
   local tail = struct.pack('>Bc0Bc0I4c0I4c0I4c0I4c0I4c0', #kind, kind, #state, state, #digest, digest, #r.by, r.by,
     #r.note, r.note, #r.id, r.id, #r.who, r.who)
   r.last = note_packed(r.last, r.fence, r.expires, tail)
+end
+
+-- How far the events of an id are told: the link to the last one, and the record that keeps the link, if it lives;
+-- else `ids` does. This reads only. `digest`: of the address of `record`.
+local function story_of(id, ids, record, digest)
+  local known = redis.call('HGET', ids, id)
+  if known == digest and redis.call('EXISTS', record) == 1 then
+    -- Only the link is read, and then written, at its fixed place: such an event changes nothing else.
+    local last = redis.call('GETRANGE', record, 59, 66)
+    if #last ~= 8 then error({err = 'SEMELCORRUPT'}) end
+    return {id = id, ids = ids, record = record, last = last}
+  end
+  return {id = id, ids = ids, last = known and #known == 8 and known or ZERO}
+end
+
+-- An event that the caller packed, but for its link, under the next number of this lane. The stream is written
+-- first: should it refuse, nothing is.
+local function tell(story, events, event)
+  newest = newest + 1
+  redis.call('XADD', events, '0-' .. string.format('%.0f', newest), 'e', story.last .. event)
+  story.last = packed(newest)
+  if story.record then
+    redis.call('SETRANGE', story.record, 59, story.last)
+  else
+    redis.call('HSET', story.ids, story.id, story.last)
+  end
 end
 
 -- It is filed no later than its end; what is filed too early the sweeper files anew.
