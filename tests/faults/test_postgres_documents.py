@@ -19,8 +19,11 @@ from typing import Any
 
 import pytest
 
+from semel.audit import Event
+from semel.audit_report import verify
 from semel.clock import SYSTEM
 from semel.errors import StoreCorrupt, StoreUnavailable
+from semel.stores.base import ReadEvents, SealEvents
 from semel.stores.documents import (
     Commit,
     Committed,
@@ -37,10 +40,11 @@ from semel.stores.urls import open_store
 from tests.commands import A, claim, look
 from tests.faults.checks import PATIENCE_S, until
 from tests.faults.disk import fill, free, small_disk
+from tests.missing import library
 from tests.postgres_server import DATABASE, USER, PostgresServer
 from tests.proxy import Proxy
 
-psycopg = pytest.importorskip("psycopg")
+psycopg = library("psycopg")
 
 # A new cluster takes 40 MB, half of it for its log.
 _DISK_BYTES = 96 << 20
@@ -134,8 +138,30 @@ def commit(
     expect: Mapping[str, str | None] | None = None,
     drop: tuple[str, ...] = (),
     room: tuple[Room, ...] = (),
+    events: tuple[Event, ...] = (),
 ) -> Commit:
-    return Commit(tenant, SYSTEM.token().hex(), expect or {}, put, drop, room)
+    return Commit(tenant, SYSTEM.token().hex(), expect or {}, put, drop, room, events)
+
+
+def told(key: str, tenant: str = "acme", note: str = "") -> Event:
+    """An event as a flow tells it of one of its documents."""
+    return Event(
+        0, 1, tenant, "approval", key, key, "approved", "approved", 0, "pay", "1", b"", None, "", "", "ada",
+        note, 1,
+    )  # fmt: skip
+
+
+def heard(store: Any, tenant: str | None = None) -> list[str]:
+    """The keys of a tenant's events, or of all, in the order of their numbers."""
+    return [event.key for event in store.ask(ReadEvents(tenant=tenant, limit=100_000))]
+
+
+def chain(store: Any) -> tuple[bool, int, int]:
+    """Whether it is whole once everything is sealed; how many events it has, and how many are left out."""
+    while store.ask(SealEvents()) is not None:
+        pass
+    report = verify(store)
+    return report.whole, report.events, report.unsealed
 
 
 def document(asked: Commit) -> Document:
@@ -184,6 +210,35 @@ def test_a_reply_cut_in_the_middle_is_asked_for_again_and_found_done(count, prox
     assert found(store, "key") == document(asked)
 
 
+def test_events_of_a_commit_whose_reply_was_lost_are_told_once_when_it_is_asked_again(proxy, store, far):
+    asked = commit(Draft("job", b"1"), expect={"job": None}, events=(told("one"), told("two")))
+    proxy.drops_replies = True
+    with pytest.raises(StoreUnavailable, match="in time"):
+        far.ask(asked)
+    proxy.restore()
+    until(lambda: found(store, "job"), "the server has carried it out")
+    assert heard(store) == ["one", "two"]
+    assert far.ask(asked).done
+    assert heard(store) == ["one", "two"]
+
+
+@pytest.mark.parametrize("count", [0, 1, 20, 100])
+def test_events_are_told_once_where_a_cut_reply_is_asked_for_again(count, proxy, store, far):
+    asked = [commit(Draft(f"job-{number}", b""), events=(told(f"{number}"),)) for number in range(3)]
+    proxy.cuts_after = count
+    assert all(answer.done for answer in all_at_once(far, asked))
+    assert heard(store) == ["0", "1", "2"]
+
+
+def test_events_without_a_document_to_know_them_by_are_not_asked_for_again(proxy, store, far):
+    proxy.cuts_after = 0
+    with pytest.raises(StoreUnavailable):
+        far.ask(commit(drop=("job",), events=(told("one"),)))
+    until(lambda: heard(store), "the server has carried it out")
+    assert far.ask(commit(drop=("job",), events=(told("two"),))).done
+    assert heard(store) == ["one", "two"]
+
+
 def test_what_was_asked_together_is_asked_again_together(proxy, store, far):
     entering = [commit(Draft(f"run-{n}", b"", on("slots")), room=(Room("slots", 3),)) for n in range(5)]
     proxy.cuts_after = 0
@@ -205,9 +260,9 @@ def test_a_reply_that_comes_again_late_is_no_acknowledgement_of_the_next_commit(
 
 
 STRANGER = """
-    CREATE FUNCTION commit_documents_3(
+    CREATE FUNCTION commit_documents_4(
         bigint, text[], text[], bigint[], text[], text[], bigint[], text[], bytea[], text[], bigint[], text[],
-        bigint[], text[], bigint[]
+        bigint[], text[], bigint[], bigint[], text[]
     ) RETURNS TABLE (
         answer_to bigint, whose_tag text, now_us bigint, done boolean, newest_commit bigint, full_room bigint,
         standing bigint, found_id text, found_tag text, found_body bytea, found_places text
@@ -219,14 +274,14 @@ STRANGER = """
 
 
 def test_an_acknowledgement_of_another_commit_is_none_of_this_one(server, schema, store):
-    meddle(server, schema, "ALTER FUNCTION commit_documents_3 RENAME TO genuine", STRANGER)
+    meddle(server, schema, "ALTER FUNCTION commit_documents_4 RENAME TO genuine", STRANGER)
     with pytest.raises(StoreUnavailable, match="another question"):
         store.ask(commit(Draft("run", b"1")))
     meddle(
         server,
         schema,
-        "DROP FUNCTION commit_documents_3",
-        "ALTER FUNCTION genuine RENAME TO commit_documents_3",
+        "DROP FUNCTION commit_documents_4",
+        "ALTER FUNCTION genuine RENAME TO commit_documents_4",
     )
     assert store.ask(commit(Draft("run", b"1"), expect={"run": None})).done
 
@@ -276,14 +331,21 @@ class Crowd:
 
     def _sit_and_leave(self, id_: str) -> Generator[Any, Any, None]:
         """Each commit is asked until it is answered, as its owner may."""
-        sit = commit(Draft(id_, b"sits", on("seats")), expect={id_: None}, room=(Room("seats", SEATS),))
+        sit = commit(
+            Draft(id_, b"sits", on("seats")),
+            expect={id_: None},
+            room=(Room("seats", SEATS),),
+            events=(told(f"{id_} sits"),),
+        )
         answer = yield from self._insist(sit)
         self.most = max(self.most, (yield from self._insist(Count("acme", "seats"))))
         if not answer.done:
             assert answer.full == sit.room[0]
             self.full += 1
         else:
-            leave = commit(Draft(id_, b"left", on("doors")), expect={id_: sit.tag})
+            leave = commit(
+                Draft(id_, b"left", on("doors")), expect={id_: sit.tag}, events=(told(f"{id_} leaves"),)
+            )
             assert (yield from self._insist(leave)).done
             self.left.append(leave)
         yield None
@@ -307,7 +369,7 @@ class Crowd:
 @pytest.mark.parametrize(
     "end", [PostgresServer.kill, PostgresServer.stop], ids=["kill -9", "immediate shutdown"]
 )
-def test_nothing_acknowledged_is_lost_and_no_seat_is_taken_twice_when_the_server_dies_under_load(
+def test_nothing_acknowledged_is_lost_taken_or_told_twice_when_the_server_dies_under_load(
     end: Callable[[PostgresServer], None], server: PostgresServer, store: Any
 ) -> None:
     crowd = Crowd(store)
@@ -326,15 +388,27 @@ def test_nothing_acknowledged_is_lost_and_no_seat_is_taken_twice_when_the_server
         document(leave) for leave in crowd.left
     ]
     assert store.ask(Count("acme", "doors")) == len(crowd.left)
+    ids = [leave.put[0].id for leave in crowd.left]
+    assert sorted(heard(store)) == sorted(f"{id_} {what}" for id_ in ids for what in ("sits", "leaves"))
+    assert chain(store) == (True, 2 * len(ids), 0)
 
 
-def test_an_older_state_is_noticed_also_where_only_documents_were_written(server, store, tmp_path):
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda number: commit(Draft("run", b"%d" % number)),
+        lambda number: commit(events=(told(f"{number}"),)),
+    ],
+    ids=["documents", "events"],
+)
+def test_an_older_state_is_noticed_also_where_only_commits_were_written(write, server, store, tmp_path):
     store.ask(commit(Draft("run", b"0")))
     server.stop()
     shutil.copytree(server.data, tmp_path / "backup", symlinks=True)
     server.start()
+    assert store.ask(commit()).done  # over a new connection, so that what follows has nothing to repeat
     for number in range(100):
-        assert store.ask(commit(Draft("run", b"%d" % number))).done
+        assert store.ask(write(number)).done
     server.stop()
     server.restore(tmp_path / "backup")
     server.start()
@@ -353,7 +427,8 @@ def test_a_read_only_server_refuses_commits_answers_reads_and_resumes(server, st
             store.ask(commit(Draft("run", b"2")))
         assert found(store, "run") == document(asked)
         assert store.ask(Scan("acme", "runs", 1)).documents == [document(asked)]
-        assert store.ask(commit(expect={"run": None})).found == {"run": document(asked)}
+        refused = commit(expect={"run": None}, events=(told("job"),))
+        assert store.ask(refused).found == {"run": document(asked)}
     finally:
         server.stop()
         server.start()
@@ -449,20 +524,31 @@ def test_of_processes_that_want_the_last_seat_one_gets_it_whatever_isolation_is_
         server.start()
 
 
-# A commit of nothing: what it does is to take the tenant's lock until its transaction ends.
-HOLD = """
+# Commits of no document: what they do is to take the tenant's lock until their transaction ends. The second
+# one also tells an event.
+HOLD_3 = """
     SELECT commit_documents_3(
         NULL, '{acme}', '{tag}', '{0}', '{}', '{}', '{0}', '{}', '{}', '{}', '{0}', '{}', '{0}', '{}', '{}'
     )
 """
+HOLD_4 = """
+    SELECT commit_documents_4(
+        NULL, '{acme}', '{tag}', '{0}', '{}', '{}', '{0}', '{}', '{}', '{}', '{0}', '{}', '{0}', '{}', '{}',
+        '{1}', ARRAY['{"at_us": 1, "tenant": "acme", "scope": "approval", "key": "held", "record_id": "held",
+            "kind": "approved", "state": "approved", "fence": 0, "tool": "pay", "version": "1", "digest": "",
+            "expires_at": null, "conversation": "", "step": "", "by_whom": "ada", "note": "", "times": 1}']
+    )
+"""
+HOLDS = pytest.mark.parametrize("hold", [HOLD_3, HOLD_4], ids=["of the release before", "of this one"])
 
 
-def test_a_transaction_whose_snapshot_is_older_than_the_lock_is_refused(server, schema, store):
+@HOLDS
+def test_a_transaction_whose_snapshot_is_older_than_the_lock_is_refused(hold, server, schema, store):
     """It would count what was there before the one who held the lock wrote."""
     with other(server, schema) as connection:
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         with pytest.raises(psycopg.errors.InvalidTransactionState, match="READ COMMITTED"):
-            connection.execute(HOLD)
+            connection.execute(hold)
 
 
 def test_what_tasks_commit_in_one_tick_goes_out_together_each_with_its_own_answer(store):
@@ -537,12 +623,114 @@ def test_transactions_over_the_same_tenants_never_wait_for_each_other_in_a_ring(
     assert deadlocks(server) == before
 
 
+# --- events ------------------------------------------------------------------------------------------------
+
+
+def test_of_one_tick_each_commit_tells_its_own_events_and_a_refused_one_none(store):
+    tenants = ["acme", "globex", "initech"]
+    store.ask(commit())
+    before = store.statements
+    asked = [
+        commit(
+            Draft(f"job-{number}", b"", on("slots")),
+            tenant=tenants[number % 3],
+            room=(Room("slots", 5),),
+            events=tuple(told(f"{number}.{part}", tenants[number % 3]) for part in range(number % 4)),
+        )
+        for number in range(60)
+    ]
+    assert [answer.done for answer in all_at_once(store, asked)] == [True] * 15 + [False] * 45
+    assert store.statements == before + 1
+    # In the order of the calls, whatever order the tenants' locks have.
+    assert heard(store) == [event.key for each in asked[:15] for event in each.events]
+
+
+def test_an_event_comes_back_as_it_was_told_whatever_is_in_it(store):
+    hostile = "\x00\x01\x010\x7f \"'\\ {}[],NULL \\u0000 \ufffd\U0010ffff\u2028"
+    first = Event(
+        0, -1, hostile, hostile, hostile, hostile, hostile, hostile, 2**63 - 1, hostile, hostile,
+        bytes(range(256)), -1, hostile, hostile, hostile, hostile, 2**53 + 1,
+    )  # fmt: skip
+    events = (first, first._replace(digest=b"", expires_at=None, note="", by=""))
+    assert store.ask(commit(Draft("job", b""), tenant=hostile, events=events)).done
+    assert [event._replace(seq=0) for event in store.ask(ReadEvents(tenant=hostile))] == [*events]
+    assert chain(store) == (True, 2, 0)
+
+
+def test_a_commit_that_is_asked_twice_in_one_tick_tells_its_events_once(store):
+    asked = commit(Draft("job", b"1"), expect={"job": None}, events=(told("one"),))
+    other = commit(Draft("job", b"2"), expect={"job": asked.tag}, events=(told("two"),))
+    assert [answer.done for answer in all_at_once(store, [asked, asked, other])] == [True, True, True]
+    assert heard(store) == ["one", "two"]
+
+
+def test_an_event_that_cannot_be_written_takes_its_document_with_it_and_nobody_elses(server, schema, store):
+    meddle(server, schema, "ALTER TABLE events ADD CHECK (note <> 'poison')")
+    well = [commit(Draft(f"job-{number}", b""), events=(told(f"{number}"),)) for number in range(3)]
+    ill = commit(Draft("ill", b""), events=(told("before"), told("ill", note="poison")))
+
+    async def scene() -> list[Any]:
+        asked = [well[0], ill, *well[1:]]
+        return await asyncio.gather(*(store.aask(each) for each in asked), return_exceptions=True)
+
+    answers = asyncio.run(scene())
+    assert [type(answer) for answer in answers] == [Committed, StoreCorrupt, Committed, Committed]
+    assert found(store, "ill") is None
+    assert heard(store) == ["0", "1", "2"]
+    assert chain(store) == (True, 3, 0)  # numbers that were rolled back are no gap in it
+
+
+def test_a_seal_skips_no_event_of_a_commit_that_is_still_open(server, schema, store):
+    with other(server, schema) as connection:
+        connection.execute(HOLD_4)
+        assert store.ask(commit(Draft("job", b""), tenant="globex", events=(told("later"),))).done
+        assert heard(store) == ["later"]
+        assert store.ask(SealEvents()) is None
+        connection.commit()
+    assert heard(store) == ["held", "later"]
+    assert chain(store) == (True, 2, 0)
+
+
+def test_a_chain_that_is_sealed_while_many_commit_is_whole(server, schema, stores):
+    stores += [open_store(server.url(schema)) for _ in range(4)]
+    tenants = ["acme", "globex", "initech"]
+    ended = threading.Event()
+
+    def write_all(number: int) -> None:
+        for turn in range(20):
+            asked = [
+                commit(Draft(f"{number}", b""), tenant=tenant, events=(told(f"{number}.{turn}", tenant),))
+                for tenant in tenants
+            ]
+            assert all(answer.done for answer in all_at_once(stores[number], asked))
+
+    def seal_all() -> int:
+        seals = 0
+        while not ended.is_set():
+            seals += stores[3].ask(SealEvents()) is not None
+        return seals
+
+    with ThreadPoolExecutor(4) as pool:
+        sealing = pool.submit(seal_all)
+        try:
+            list(pool.map(write_all, range(3)))
+        finally:
+            ended.set()
+        assert sealing.result() > 0, "nothing was sealed meanwhile"
+    assert chain(stores[3]) == (True, 180, 0)
+    for tenant in tenants:
+        for number in range(3):
+            own = [key for key in heard(stores[3], tenant) if key.startswith(f"{number}.")]
+            assert own == [f"{number}.{turn}" for turn in range(20)]
+
+
 # --- other users of the database ---------------------------------------------------------------------------
 
 
-def test_a_tenant_that_somebody_else_holds_is_a_bounded_refusal_and_others_go_on(server, schema, store):
+@HOLDS
+def test_a_tenant_that_somebody_else_holds_is_a_bounded_refusal_and_others_go_on(hold, server, schema, store):
     with other(server, schema) as connection:
-        connection.execute(HOLD)
+        connection.execute(hold)
         with pytest.raises(StoreUnavailable):
             store.ask(commit(Draft("run", b"1")))
         assert store.ask(commit(Draft("run", b"1"), tenant="globex")).done
@@ -586,7 +774,7 @@ DAMAGES: dict[str, tuple[str, list[Any]]] = {
         "ALTER TABLE places RENAME TO gone",
         [*EVERYTHING[2:], Count("acme", "runs"), Tenants("x")],
     ),
-    "no step": ("ALTER FUNCTION commit_documents_3 RENAME TO gone", EVERYTHING[:1]),
+    "no step": ("ALTER FUNCTION commit_documents_4 RENAME TO gone", EVERYTHING[:1]),
     "no list of places": ("UPDATE documents SET places = '{}'", EVERYTHING),
     "places that are none": ("UPDATE documents SET places = '[7]'", EVERYTHING),
     "a score that is none": ("UPDATE documents SET places = '[[\"runs\", 1.5]]'", EVERYTHING),
@@ -615,21 +803,26 @@ def test_a_commit_that_would_replace_damaged_places_says_so(server, schema, stor
 def test_the_damage_of_one_document_does_not_hold_up_other_commits_of_its_tick(server, schema, store):
     assert store.ask(commit(Draft("run", b"1", on("runs", 7)))).done
     meddle(server, schema, UNCHECKED, 'UPDATE documents SET places = \'[["runs", "x"]]\'')
-    well = [commit(Draft(f"other-{number}", b"1")) for number in range(3)]
+    well = [commit(Draft(f"other-{number}", b"1"), events=(told(f"{number}"),)) for number in range(3)]
 
     async def scene() -> list[Any]:
-        asked = [well[0], commit(Draft("run", b"2")), *well[1:]]
+        asked = [well[0], commit(Draft("run", b"2"), events=(told("never"),)), *well[1:]]
         return await asyncio.gather(*(store.aask(each) for each in asked), return_exceptions=True)
 
     answers = asyncio.run(scene())
     assert [type(answer) for answer in answers] == [Committed, StoreCorrupt, Committed, Committed]
     assert [found(store, each.put[0].id) for each in well] == [document(each) for each in well]
+    assert heard(store) == ["0", "1", "2"]
 
 
 # --- from the schema before --------------------------------------------------------------------------------
 
+THIRD_SCHEMA = (
+    "DROP FUNCTION commit_documents_4",
+    "UPDATE meta SET value = '3' WHERE name = 'version'",
+)
 FIRST_SCHEMA = (
-    "DROP FUNCTION commit_documents_3",
+    "DROP FUNCTION commit_documents_3, commit_documents_4",
     "DROP TABLE documents, places",
     "DROP SEQUENCE commits_seq",
     "UPDATE meta SET value = '1' WHERE name = 'version'",
@@ -644,3 +837,34 @@ def test_a_store_of_the_first_schema_is_opened_keeps_its_records_and_takes_docum
     assert stores[1].perform(look()).record == record
     assert stores[1].ask(commit(Draft("run", b"1"))).done
     assert found(stores[1], "run") is not None
+
+
+def test_a_store_of_the_third_schema_is_opened_keeps_its_documents_and_takes_events(server, schema, stores):
+    stores.append(open_store(server.url(schema)))
+    asked = commit(Draft("run", b"1"))
+    assert stores[0].ask(asked).done
+    meddle(server, schema, *THIRD_SCHEMA)
+    stores.append(open_store(server.url(schema)))
+    next_ = commit(Draft("run", b"2"), expect={"run": asked.tag}, events=(told("job"),))
+    assert stores[1].ask(next_).done
+    assert heard(stores[1]) == ["job"]
+
+
+OF_THE_RELEASE_BEFORE = """
+    SELECT done FROM commit_documents_3(
+        NULL, '{acme}', '{tag-3}', '{1}', '{run}', ARRAY[%s], '{1}', '{run}', '{3}',
+        ARRAY['[["runs", 3]]'], '{0}', '{}', '{0}', '{}', '{}'
+    )
+"""
+
+
+def test_the_step_of_the_release_before_and_the_present_one_write_the_same_documents(server, schema, store):
+    first = commit(Draft("run", b"1", on("runs", 1)), events=(told("job"),))
+    assert store.ask(first).done
+    with other(server, schema) as connection:
+        assert connection.execute(OF_THE_RELEASE_BEFORE, (first.tag,)).fetchone() == (True,)
+        connection.commit()
+    by_the_old = Document("run", b"3", "tag-3", on("runs", 3))
+    assert store.ask(Scan("acme", "runs", 9)).documents == [by_the_old]
+    assert store.ask(commit(Draft("run", b"4"), expect={"run": "tag-3"})).done
+    assert heard(store) == ["job"]

@@ -146,6 +146,7 @@ class Asked:
     """Commands of one kind at different addresses, and what became of them."""
 
     newest_commit = 0  # none of them writes a document
+    repeatable = True  # what was applied is known by its token
 
     def __init__(self, commands: Sequence[Command], digests: Sequence[bytes], held: Held) -> None:
         self._commands = commands

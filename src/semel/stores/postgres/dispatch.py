@@ -330,7 +330,7 @@ class Dispatch:
         return Asked(commands, [work.digest for work in batch], self.held)
 
     def _ask(self, asked: Asked | Commits) -> None:
-        """Statements until every command has its reply. Each may be repeated: promise 15."""
+        """Statements until every command has its reply. Each may be repeated (promise 15), or says so."""
         give_up_at, failures = SYSTEM.monotonic() + self._patience_s, 0
         while asked.open:
             fresh = True
@@ -342,7 +342,8 @@ class Dispatch:
             except Failure as failure:
                 failures += 1
                 # A connection that worked before and is lost now met a restart; a new one may do.
-                again = trouble.worth_repeating(failure) or (trouble.gone(failure) and not fresh)
+                cut = trouble.gone(failure) and not fresh and asked.repeatable
+                again = trouble.worth_repeating(failure) or cut
                 if failure.late or not again or failures == _TRIES or SYSTEM.monotonic() > give_up_at:
                     raise
                 if trouble.worth_repeating(failure):

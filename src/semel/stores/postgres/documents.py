@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from semel.audit import Event
 from semel.errors import StoreCorrupt
 from semel.stores.documents import (
     Commit,
@@ -24,7 +25,16 @@ from semel.stores.documents import (
     Tenants,
 )
 from semel.stores.postgres import statements as sql
-from semel.stores.postgres.packing import binaries, escaped, number, numbers, text, texts, unescaped
+from semel.stores.postgres.packing import (
+    binaries,
+    escaped,
+    number,
+    numbers,
+    text,
+    texts,
+    truth,
+    unescaped,
+)
 from semel.stores.postgres.trouble import Failure
 from semel.stores.postgres.wire import Link, Row
 
@@ -36,6 +46,9 @@ _LIMIT_MAX = 1 << 53
 
 # Columns of an answer to a commit (schema/0003.sql): from the last one on, a document that was found.
 _POSITION, _TAG, _NOW, _DONE, _NEWEST_COMMIT, _FULL, _STANDING, _FOUND = range(8)
+
+# Whose events, and which: nothing to read for the server.
+_NOTHING_TOLD = (None, None)
 
 
 def turn_of(commit: Commit) -> bytes:
@@ -51,7 +64,7 @@ def size_of(commit: Commit) -> int:
 class Commits:
     """Commits of any tenants, and what became of them."""
 
-    newest_event = 0  # none of theirs is one
+    newest_event = 0  # a transaction that tells one counts as a commit, and that is seen as well
 
     def __init__(self, commits: Sequence[Commit]) -> None:
         self._commits = commits
@@ -62,9 +75,16 @@ class Commits:
     def open(self) -> bool:
         return None in self.replies
 
+    @property
+    def repeatable(self) -> bool:
+        """Whether each leaves its tag behind; else its events would be told again after a lost reply."""
+        return all(commit.put or not commit.events for commit in self._commits)
+
     def run(self, link: Link, common: Sequence[bytes | None]) -> None:
         """All of them have their reply, by one statement. It may be repeated: a tag tells what was done."""
-        rows = link.run(sql.COMMIT_DOCUMENTS, (common[0], *_packed(self._commits)))
+        now, audit, _ = common
+        told = _told(self._commits) if audit == truth(True) else _NOTHING_TOLD
+        rows = link.run(sql.COMMIT_DOCUMENTS, (now, *_packed(self._commits), *told))
         answers: dict[tuple[int, str], list[Row]] = {}
         for row in rows:
             answers.setdefault((row[_POSITION], row[_TAG]), []).append(row)
@@ -100,6 +120,27 @@ def _packed(commits: Sequence[Commit]) -> list[bytes]:
         texts([each.shelf for each in rooms]),
         numbers([min(each.limit, _LIMIT_MAX) for each in rooms]),
     ]
+
+
+def _told(commits: Sequence[Commit]) -> tuple[bytes | None, bytes | None]:
+    """Whose each of their events is, and the events."""
+    tellers = [position for position, commit in enumerate(commits, start=1) for _ in commit.events]
+    if not tellers:
+        return _NOTHING_TOLD
+    return numbers(tellers), texts([_line(event) for commit in commits for event in commit.events])
+
+
+def _line(event: Event) -> str:
+    """Its columns by their names, but for its number, which is the store's to give."""
+    columns: dict[str, Any] = event._asdict()
+    del columns["seq"]
+    columns["by_whom"] = columns.pop("by")
+    columns["digest"] = "\\x" + event.digest.hex()
+    return orjson.dumps({name: _escaped(value) for name, value in columns.items()}).decode()
+
+
+def _escaped(value: Any) -> Any:
+    return escaped(value) if isinstance(value, str) else value
 
 
 def _ends(parts: Iterable[Any]) -> bytes:
