@@ -40,6 +40,11 @@ class Clock(Protocol):
         """16 bytes that nobody can guess."""
 
 
+# Our own dice, not the module's: a program or its tests may have put those into a state that they count on.
+_dice = random.Random()
+os.register_at_fork(after_in_child=_dice.seed)
+
+
 class SystemClock:
     """The machine's own."""
 
@@ -47,7 +52,7 @@ class SystemClock:
     now_us = staticmethod(lambda: time.time_ns() // 1000)
     monotonic = staticmethod(time.monotonic)
     sleep = staticmethod(time.sleep)
-    random = staticmethod(random.random)
+    random = staticmethod(_dice.random)
     token = staticmethod(lambda: os.urandom(16))
 
     async def asleep(self, seconds: float) -> None:

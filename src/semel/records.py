@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from pydantic_core import from_json
@@ -31,6 +31,13 @@ HAPPENED, DID_NOT_HAPPEN = "happened", "did_not_happen"
 
 # Not None: null is a value that a tool may have returned.
 NO_RESULT: Any = object()
+
+
+class Resolution(NamedTuple):
+    """The record as it stands, and whether this very answer was on file before."""
+
+    record: Record
+    replayed: bool
 
 
 class Records:
@@ -83,12 +90,26 @@ class Records:
         `happened` settles it as done (without a result its value is not available); `did_not_happen` makes
         the key claimable again. The same answer again changes nothing; another one is RecordNotInDoubt.
         """
+        return self.resolution(id, outcome, by=by, result=result).record
+
+    def resolution(
+        self, id: str, outcome: str, *, by: str, result: Any = NO_RESULT, fence: int | None = None
+    ) -> Resolution:
+        """The same, and whether it was said before.
+
+        With a `fence` only the attempt that had it is answered for: an answer that was delayed, or sent again
+        by a client, does not resolve the doubt of a later attempt.
+        """
         if outcome not in (HAPPENED, DID_NOT_HAPPEN):
             raise ValueError(f"outcome is {HAPPENED} or {DID_NOT_HAPPEN}, not {outcome!r}")
         if not by:
             raise ValueError("resolving needs the name of the person who answers for it: by=…")
         kept = result if outcome == HAPPENED else NO_RESULT
         record = self.get(id)
+        if fence not in (None, record.fence):
+            raise RecordNotInDoubt(
+                f"Record {id} went on to another attempt (fence {record.fence}); nothing was changed."
+            )
         command = Resolve(
             at=record.asked.at,
             seen=record.token,
@@ -101,7 +122,8 @@ class Records:
         reply = self._store.perform(command)
         if reply.record is None or not (reply.applied or _resolved_alike(reply.record, command)):
             raise RecordNotInDoubt(f"Record {id} is not in doubt; nothing was changed.")
-        return reply.record
+        # A store asks again after a lost reply: then the token is ours, and nobody said it before us.
+        return Resolution(reply.record, replayed=reply.record.token != command.token)
 
     def effective_state(self, record: Record) -> str:
         state = effective_state(record, self._store.clock.now_us())

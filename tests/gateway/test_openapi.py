@@ -122,6 +122,10 @@ def test_answers_of_a_whole_life_fit_their_schemas(serve: Serve) -> None:
     for name, path in lists.items():
         assert fits(name, client.get(f"/api/v1/{path}"))["items"]
     assert fits("Timeline", client.get(f"{run}/timeline"))["items"]
+    for record in client.get("/api/v1/records").json()["items"]:
+        fits("ExplainedRecord", client.get(f"/api/v1/records/{record['id']}"))
+    fits("Events", client.get("/api/v1/audit"))
+    fits("Duplicates", client.get("/api/v1/audit/duplicates"))
     fits("Deleted", client.delete("/api/v1/workflows/w"))
 
 

@@ -9,10 +9,11 @@ import httpx
 import pytest
 
 import semel
-from semel.errors import OutcomeUnknown
+from semel.errors import ApprovalRequired, OutcomeUnknown
 from semel.ledger import Ledger
 from semel.stores.base import Store
 from tests.gateway.conftest import Serve, define, refused, start_run
+from tests.gateway.test_openapi import fits
 
 
 @semel.tool_contract(class_="write-non-idempotent")
@@ -20,6 +21,11 @@ def send(to: str) -> str:
     if to == "nobody":
         raise TimeoutError
     return f"sent to {to}"
+
+
+@semel.tool_contract(class_="write-non-idempotent")
+def measure(what: str) -> list[float | int]:
+    return [float("nan"), 1 << 80]
 
 
 @pytest.fixture
@@ -56,7 +62,9 @@ def test_records_of_tools_and_keys_are_one_list_newest_first(client: httpx.Clien
     assert [item["scope"] for item in found] == ["tool", "job", "run", "tool"]
     assert found[2]["run_id"] == run["run_id"]
     for item in found:
-        assert client.get(f"/api/v1/records/{item['id']}").json() == item
+        shown = client.get(f"/api/v1/records/{item['id']}").json()
+        assert shown.items() >= item.items()
+        assert shown.keys() - item.keys() == {"explanation", "history"}
     pages, cursor = [], None
     for _ in found:
         page = client.get(
@@ -113,3 +121,73 @@ def test_the_key_of_a_run_is_never_in_doubt(client: httpx.Client) -> None:
 def test_an_empty_or_steering_key_finds_nothing_and_breaks_nothing(client: httpx.Client) -> None:
     refused(client.get("/api/v1/records", params={"key": ""}), 400, "request_invalid")
     refused(client.get("/api/v1/records", params={"key": "a\nb"}), 400, "request_invalid")
+
+
+def test_a_record_of_a_tool_in_doubt_and_the_log_of_it_are_as_described(
+    client: httpx.Client, ledger: Ledger
+) -> None:
+    in_doubt(ledger)
+    with ledger.step(conversation="c", step="again"), pytest.raises(TimeoutError):
+        send("nobody")
+    [record, _] = items(client, state="in_doubt")
+    shown = fits("ExplainedRecord", client.get(f"/api/v1/records/{record['id']}"))
+    assert shown["explanation"].keys() == {"known", "attempt", "promised", "choices", "since", "question"}
+    assert [event["type"] for event in shown["history"]] == ["claimed", "parked"]
+    assert fits("Events", client.get("/api/v1/audit"))["items"]
+    assert fits("Duplicates", client.get("/api/v1/audit/duplicates"))["duplicates"] == 1
+    assert fits("Records", client.get("/api/v1/records", params={"tool": "send"}))["items"]
+    assert items(client, tool="other") == []
+
+
+def test_a_result_that_json_hardly_carries_is_shown(client: httpx.Client, ledger: Ledger) -> None:
+    with ledger.step(conversation="c", step="odd"):
+        measure("x")
+    [record] = items(client)
+    assert record["outcome"] == ["NaN", 1 << 80]
+
+
+@semel.tool_contract(class_="irreversible", approval="required")
+def close(account: str) -> str:
+    return f"closed {account}"
+
+
+def test_questions_to_people_are_records_with_their_history(client: httpx.Client, ledger: Ledger) -> None:
+    with ledger.step(conversation="c", step="close"), pytest.raises(ApprovalRequired) as asked:
+        close("a")
+    gated = client.post("/api/v1/jobs", json={"topic": "t", "input": 1, "approval": True}).json()["job_id"]
+    of_call = str(asked.value.details["job_id"])
+    found = items(client, scope="approval")
+    assert [(item["key"], item["state"], item["tool"]) for item in found] == [
+        (gated, "pending", "t"), (of_call, "pending", "close"),
+    ]  # fmt: skip
+    assert items(client, key=of_call) == found[1:]
+    assert [item["job_id"] for item in items(client, tool="close")] == [of_call, of_call]
+    client.post(f"/api/v1/approvals/{of_call}/approve", headers={"X-Principal-Id": "ann"})
+    assert [item["key"] for item in items(client, scope="approval", state="done")] == [of_call]
+    shown = client.get(f"/api/v1/records/{found[1]['id']}").json()
+    assert (shown["state"], shown["by"], shown["status"]) == ("done", "ann", "approved")
+    assert [line["type"] for line in shown["history"]] == ["waiting", "approved"]
+    assert "ann" in shown["explanation"]["known"]
+
+
+def test_a_question_is_never_in_doubt(client: httpx.Client) -> None:
+    client.post("/api/v1/jobs", json={"topic": "t", "input": 1, "approval": True})
+    (found,) = items(client, scope="approval")
+    answer = client.post(f"/api/v1/records/{found['id']}/resolve", json={"outcome": "happened"})
+    refused(answer, 409, "record_not_in_doubt")
+
+
+def test_pages_of_records_of_every_kind_show_each_once(client: httpx.Client, ledger: Ledger) -> None:
+    define(client)
+    for number in range(3):
+        with ledger.step(conversation="c", step=str(number)):
+            send("ann")
+        start_run(client, {}, f"order-{number}")
+        client.post("/api/v1/jobs", json={"topic": "t", "input": number, "approval": True})
+    whole, seen, cursor = items(client), [], None
+    for _ in range(5):
+        given = {"limit": 2} | ({"cursor": cursor} if cursor else {})
+        page = client.get("/api/v1/records", params=given).json()
+        seen, cursor = seen + page["items"], page["next_cursor"]
+    assert len(whole) == 9
+    assert seen == whole

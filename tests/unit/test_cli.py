@@ -28,6 +28,7 @@ LOOKING = [
     ("approvals", "reject", "job_1"),
     ("audit", "verify"),
     ("audit", "duplicates"),
+    ("audit", "export"),
     ("doctor",),
 ]
 
@@ -35,7 +36,8 @@ LOOKING = [
 @pytest.fixture
 def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A store that is not there yet, and an environment without one."""
-    monkeypatch.delenv("SEMEL_URL", raising=False)
+    for name in ("SEMEL_URL", "SEMEL_SERVER", "SEMEL_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     return f"sqlite:///{tmp_path}/semel.db"
 

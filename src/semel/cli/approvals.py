@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import click
 
-from semel.approvals import Decision
 from semel.cli.desk import Desk, looks_at_store
+from semel.cli.doors import Data
 from semel.cli.output import compact
 
-_STATUSES = ("waiting", "approved", "rejected", "expired")
+_STATUSES = ("waiting", "approved", "rejected", "expired", "cancelled")
 
 
 @click.group()
 def approvals() -> None:
-    """Decide on calls that wait for a person."""
+    """Decide on calls and jobs that wait for a person."""
 
 
 @approvals.command("list")
@@ -25,19 +24,20 @@ def approvals() -> None:
 @looks_at_store
 def list_(desk: Desk, status: str | None, limit: int) -> None:
     """Questions, newest first."""
-    with desk.ledger() as ledger:
-        found = ledger.approvals.list(status, limit)
+    with desk.door() as door:
+        found = door.approvals(status, limit)
     if desk.out.as_json:
-        desk.out.data({"items": [asdict(request) for request in found]})
+        desk.out.data({"items": found})
     elif not found:
-        desk.out.say(f"No approvals in tenant {desk.tenant}" + (f" are {status}." if status else "."))
+        desk.out.say(f"No approvals{desk.in_tenant}" + (f" are {status}." if status else "."))
     else:
-        rows = [
-            (request.job_id, request.topic, request.status, request.submitted_by, request.expires_at or "",
-             compact(request.input))
-            for request in found
-        ]  # fmt: skip
-        desk.out.table(("JOB", "TOOL", "STATUS", "FOR", "EXPIRES", "ARGUMENTS"), rows)
+        columns = ("JOB", "TOOL", "STATUS", "FOR", "EXPIRES", "ARGUMENTS")
+        desk.out.table(columns, [_row(request) for request in found])
+
+
+def _row(request: Data) -> tuple[str, ...]:
+    names = ("job_id", "topic", "status", "submitted_by", "expires_at")
+    return (*(request[name] or "" for name in names), compact(request["input"]))
 
 
 def _decides(verb: str, help_: str) -> None:
@@ -47,23 +47,21 @@ def _decides(verb: str, help_: str) -> None:
     @click.option("--revision", type=int, help="Refuse if the question is of another revision.")
     @click.option("--job-hash", metavar="HEX", help="Refuse if the question is not this one.")
     @looks_at_store
-    def decide(desk: Desk, job_id: str, **options: Any) -> None:
-        person = desk.person
-        with desk.ledger() as ledger:
-            decision: Decision = getattr(ledger.approvals, verb)(job_id, by=person, **options)
+    def decide(desk: Desk, job_id: str, **told: Any) -> None:
+        with desk.door() as door:
+            decision = door.decide(verb, job_id, told)
         _tell(desk, decision)
 
 
-_decides("approve", "The next call of the waiting key runs its tool.")
-_decides("reject", "Every call of the waiting key is told that a person said no.")
+_decides("approve", "What waits under JOB may run.")
+_decides("reject", "What waits under JOB is told that a person said no.")
 
 
-def _tell(desk: Desk, decision: Decision) -> None:
-    taken = decision.status.removeprefix("already_")
+def _tell(desk: Desk, decision: Data) -> None:
     if desk.out.as_json:
-        who = {f"{taken}_by": decision.by, f"{taken}_at": decision.at}
-        job = {"job_id": decision.job_id, "status": decision.status}
-        desk.out.data(job | who | {"revision": decision.revision})
-    else:
-        again = " before; nothing was changed" if decision.replayed else ""
-        desk.out.say(f"{decision.job_id} was {taken} by {decision.by} at {decision.at}{again}.")
+        desk.out.data(decision)
+        return
+    taken = decision["status"].removeprefix("already_")
+    again = " before; nothing was changed" if taken != decision["status"] else ""
+    by, at = decision[f"{taken}_by"], decision[f"{taken}_at"]
+    desk.out.say(f"{decision['job_id']} was {taken} by {by} at {at}{again}.")

@@ -1,19 +1,23 @@
-"""`semel doctor`, `semel audit`: questions to a store whose answer may be no."""
+"""`semel doctor`, `semel audit`: questions to a store whose answer may be no; and the log itself."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
+from datetime import datetime
 from typing import Any
 
 import click
 import orjson
 from rich.text import Text
 
-from semel import audit_report, doctor
-from semel.audit_report import Duplicates, Made, Pair, ToolDuplicates, Verification
+from semel import audit_export, audit_report, doctor
+from semel.audit_report import Verification
 from semel.cli.desk import Desk, looks_at_store
-from semel.clock import rfc3339
-from semel.durations import microseconds, words
+from semel.cli.doors import Data
+from semel.durations import microseconds
 from semel.errors import StoreCorrupt
 from semel.stores.base import Finding
 
@@ -46,7 +50,7 @@ def _row(finding: Finding) -> tuple[Text, str, str]:
 
 def _examined(desk: Desk) -> list[Finding]:
     try:
-        with desk.ledger() as ledger:
+        with desk.ledger("The doctor looks at the store's own settings") as ledger:
             return doctor.examine(ledger.store, desk.tenant)
     except StoreCorrupt as damage:
         return [Finding("danger", "integrity", damage.message, damage.corrective_action)]
@@ -61,7 +65,8 @@ def audit_() -> None:
 @looks_at_store
 def verify(desk: Desk) -> int:
     """Is the sealed chain whole, and does it tell what the records tell. Only reads. Exits 1 if not."""
-    with desk.out.progress("Verifying events") as progress, desk.ledger() as ledger:
+    whole = "A seal covers the events of all tenants, and a gateway shows those of one"
+    with desk.out.progress("Verifying events") as progress, desk.ledger(whole) as ledger:
         found = audit_report.verify(ledger.store, tenants=(desk.tenant,), progress=progress)
     if desk.out.as_json:
         desk.out.data(_verified(found))
@@ -118,66 +123,72 @@ def duplicates(desk: Desk, within: str, check: bool) -> int:
         microseconds(within, "within")
     except ValueError as wrong:
         raise click.BadParameter(str(wrong), param_hint="--within") from None
-    with desk.out.progress("Reading events") as progress, desk.ledger() as ledger:
-        found = audit_report.duplicates(ledger.store, desk.tenant, within=within, progress=progress)
+    with desk.out.progress("Reading events") as progress, desk.door() as door:
+        found = door.duplicates(within, progress)
     if desk.out.as_json:
-        desk.out.data(_found(found))
+        desk.out.data(found)
     else:
         _tell_duplicates(desk, found)
-    return 1 if check and found.count else 0
+    return 1 if check and found["duplicates"] else 0
 
 
-def _found(found: Duplicates) -> dict[str, Any]:
-    return {
-        "within": words(found.within_us),
-        "calls": found.calls,
-        "duplicates": found.count,
-        "flooded": found.flooded,
-        "tools": [_tool(tool) for tool in found.tools.values()],
-    }
-
-
-def _tool(found: ToolDuplicates) -> dict[str, Any]:
-    return {
-        "tool": found.tool,
-        "count": found.count,
-        "same_conversation": found.same_conversation,
-        "meaning": found.meaning,
-        "examples": [{"first": _made(pair.first), "second": _made(pair.second)} for pair in found.examples],
-    }
-
-
-def _made(call: Made) -> dict[str, Any]:
-    return {
-        "at": rfc3339(call.at_us),
-        "record_id": call.record_id,
-        "key": call.key,
-        "conversation": call.conversation,
-        "step": orjson.loads(call.step),
-    }
-
-
-def _tell_duplicates(desk: Desk, found: Duplicates) -> None:
-    out, within = desk.out, words(found.within_us)
-    if not found.count:
-        out.say(f"{found.calls} calls, none with another key and the same arguments as one {within} before.")
+def _tell_duplicates(desk: Desk, found: Data) -> None:
+    out, within = desk.out, found["within"]
+    if not found["duplicates"]:
+        calls = found["calls"]
+        out.say(f"{calls} calls, none with another key and the same arguments as one {within} before.")
         return
     out.table(
         ("TOOL", "CALLS", "SAME CONVERSATION"),
-        [(tool.tool, str(tool.count), str(tool.same_conversation)) for tool in found.tools.values()],
+        [(tool["tool"], str(tool["count"]), str(tool["same_conversation"])) for tool in found["tools"]],
     )
-    for tool in found.tools.values():
+    for tool in found["tools"]:
         out.say()
-        out.say(f"{tool.tool}: {tool.meaning}")
-        out.table(("FIRST", "AGAIN", "AFTER"), [_example(pair) for pair in tool.examples[:5]])
-    if found.flooded:
+        out.say(f"{tool['tool']}: {tool['meaning']}")
+        out.table(("FIRST", "AGAIN", "AFTER"), [_example(pair) for pair in tool["examples"][:5]])
+    if found["flooded"]:
         out.say("There were more calls than could be held at once: some pairs may be missing.")
 
 
-def _example(pair: Pair) -> tuple[str, str, str]:
-    after_s = max(0, pair.second.at_us - pair.first.at_us) / 1e6
-    return _where(pair.first), _where(pair.second), f"{after_s:.1f}s"
+def _example(pair: Data) -> tuple[str, str, str]:
+    first, second = (datetime.fromisoformat(pair[name]["at"]) for name in ("first", "second"))
+    after_s = max(0.0, (second - first).total_seconds())
+    return _where(pair["first"]), _where(pair["second"]), f"{after_s:.1f}s"
 
 
-def _where(call: Made) -> str:
-    return " / ".join((call.conversation, *orjson.loads(call.step))) if call.conversation else call.record_id
+def _where(call: Data) -> str:
+    return " / ".join((call["conversation"], *call["step"])) if call["conversation"] else call["record_id"]
+
+
+@audit_.command()
+@click.option("--all-tenants", is_flag=True, help="Of every tenant; only with --url.")
+@looks_at_store
+def export(desk: Desk, all_tenants: bool) -> None:
+    """Write the log as JSON lines, oldest first. No arguments and no results are in it, only digests."""
+    with _watched(desk) as progress, _events(desk, all_tenants) as events:
+        stream = sys.stdout.buffer
+        for number, event in enumerate(events, 1):
+            stream.write(orjson.dumps(event) + b"\n")
+            progress(number)
+        stream.flush()
+
+
+@contextmanager
+def _events(desk: Desk, all_tenants: bool) -> Iterator[Iterator[Data]]:
+    if all_tenants:
+        with desk.ledger("A gateway's key opens one tenant, so --all-tenants reads the store") as ledger:
+            yield audit_export.lines(ledger.store, None)
+        return
+    with desk.door() as door:
+        yield door.events()
+
+
+def _watched(desk: Desk) -> AbstractContextManager[Callable[[int | str], None]]:
+    """Progress, unless the lines themselves run over the same terminal."""
+    if sys.stdout.isatty():
+        return nullcontext(_silent)
+    return desk.out.progress("Exporting events")
+
+
+def _silent(_: int | str) -> None:
+    """Nobody watches."""

@@ -1,4 +1,4 @@
-"""What every command that looks at a store takes: which store, which tenant, who acts, how to answer."""
+"""What every command that looks at a store takes: which store or gateway, which tenant, who acts."""
 
 from __future__ import annotations
 
@@ -9,31 +9,41 @@ import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 import click
+from click.core import ParameterSource
 
+from semel.cli.doors import Door
 from semel.cli.output import Output
 from semel.errors import OpenError
 from semel.ledger import DEFAULT_URL, Ledger
-from semel.stores.urls import hide_password, open_store
+from semel.stores.urls import hide_password, need, open_store
+
+if TYPE_CHECKING:
+    from semel.cli.server_door import Server
 
 _DEFAULT_TENANT = "default"
 
 
 @dataclass(frozen=True)
 class Desk:
-    """Where a person sits while working on a store."""
+    """Where a person sits while working on a store, or on one behind a gateway."""
 
     url: str
     tenant: str
     who: str | None
     out: Output
+    server: str | None = None
+    api_key: str | None = None
+    tenant_named: bool = True  # else a gateway's key says which
 
     @contextmanager
-    def ledger(self) -> Iterator[Ledger]:
+    def ledger(self, because: str = "This reads what no gateway shows") -> Iterator[Ledger]:
         """The store, which has to be there already: looking makes nothing."""
+        if self.server is not None:
+            raise click.UsageError(f"{because}: name the store itself with --url, where it can be reached.")
         store = _open_present(self.url)
         try:
             ledger = Ledger(store, tenant=self.tenant)
@@ -43,6 +53,29 @@ class Desk:
         with ledger:
             yield ledger
 
+    @contextmanager
+    def door(self) -> Iterator[Door]:
+        """The store, or the gateway in front of it."""
+        if self.server is None:
+            from semel.cli.store_door import StoreDoor
+
+            with self.ledger() as ledger:
+                yield StoreDoor(ledger, lambda: self.person)
+            return
+        need("gateway", "httpx")
+        # Here, not on top: whoever works at a store needs no HTTP client.
+        from semel.cli.server_door import ServerDoor
+
+        with ServerDoor(self._served()) as door:
+            yield door
+
+    def _served(self) -> Server:
+        from semel.cli.server_door import Server
+
+        assert self.server is not None
+        tenant = self.tenant if self.tenant_named else None
+        return Server(self.server, self.api_key, tenant, self.who)
+
     @property
     def person(self) -> str:
         """Who answers for what is done here."""
@@ -51,25 +84,67 @@ class Desk:
             raise click.UsageError("Who answers for this? Give --as NAME. Nothing was changed.")
         return name
 
+    @property
+    def in_tenant(self) -> str:
+        """Where nothing was found, as far as we know."""
+        return f" in tenant {self.tenant}" if self.server is None or self.tenant_named else ""
+
     def next_command(self, *words: str) -> str:
-        """A command to type, with the store and tenant of this one."""
-        where = [] if self.url == DEFAULT_URL else ["--url", hide_password(self.url)]
-        where += [] if self.tenant == _DEFAULT_TENANT else ["--tenant", self.tenant]
+        """A command to type, with the store and tenant of this one. No key: it would stay on the screen."""
+        if self.server is not None:
+            where = ["--server", hide_password(self.server)]
+            where += ["--tenant", self.tenant] if self.tenant_named else []
+        else:
+            where = [] if self.url == DEFAULT_URL else ["--url", hide_password(self.url)]
+            where += [] if self.tenant == _DEFAULT_TENANT else ["--tenant", self.tenant]
         return shlex.join(["semel", *words, *where])
 
 
 def looks_at_store(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options that name the store, and hands the function a `Desk` in their place."""
+    """Adds the options that name store or gateway, and hands the function a `Desk` in their place."""
 
     @click.option("--url", envvar="SEMEL_URL", metavar="STORE", help=f"[SEMEL_URL, else {DEFAULT_URL}]")
-    @click.option("--tenant", default=_DEFAULT_TENANT, show_default=True, metavar="NAME", help="Tenant.")
-    @click.option("--as", "who", metavar="NAME", help="Who acts. [the login name]")
+    @click.option(
+        "--server", envvar="SEMEL_SERVER", metavar="URL", help="A gateway, not --url. [SEMEL_SERVER]"
+    )
+    @click.option("--api-key", envvar="SEMEL_API_KEY", metavar="K", help="For --server. [SEMEL_API_KEY]")
+    @click.option("--tenant", metavar="NAME", help=f"[{_DEFAULT_TENANT}; with --server the key's own]")
+    @click.option("--as", "who", metavar="NAME", help="Who acts. [the login name; with --server the key's]")
     @click.option("--json", "as_json", is_flag=True, help="Answer with JSON.")
     @functools.wraps(function)
-    def command(url: str | None, tenant: str, who: str | None, as_json: bool, **options: Any) -> Any:
-        return function(Desk(url or DEFAULT_URL, tenant, who, Output(as_json)), **options)
+    def command(tenant: str | None, who: str | None, as_json: bool, **options: Any) -> Any:
+        url, server, api_key = (options.pop(name) for name in ("url", "server", "api_key"))
+        url, server = _one_of(url, server)
+        desk = Desk(
+            url or DEFAULT_URL,
+            _DEFAULT_TENANT if tenant is None else tenant,
+            who,
+            Output(as_json),
+            server,
+            api_key and api_key.strip(),
+            tenant_named=tenant is not None,
+        )
+        return function(desk, **options)
 
     return command
+
+
+def _one_of(url: str | None, server: str | None) -> tuple[str | None, str | None]:
+    """The store or the gateway that is meant: a flag outdoes a variable, and two of a kind are none."""
+    typed = {name for name in ("url", "server", "api_key") if _typed(name)}
+    if "server" in typed and not (server or "").strip():
+        raise click.UsageError("--server is empty: it is the address that `semel serve` prints.")
+    if {"url", "server"} <= typed:
+        raise click.UsageError("--url names a store and --server a gateway: give one of them.")
+    if "api_key" in typed and (server is None or "url" in typed):
+        raise click.UsageError("--api-key is for --server; a store asks for none.")
+    if url and server and not {"url", "server"} & typed:
+        raise click.UsageError("SEMEL_URL and SEMEL_SERVER are both set: say which with --url or --server.")
+    return (url, None) if "url" in typed or server is None else (None, server.strip().rstrip("/"))
+
+
+def _typed(name: str) -> bool:
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def _open_present(url: str) -> Any:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import click
 import orjson
 from rich.text import Text
 
-from semel.audit import Event
-from semel.cli import explain
 from semel.cli.desk import Desk, looks_at_store
+from semel.cli.doors import Data, Verdict
 from semel.cli.output import Cell, compact
-from semel.clock import rfc3339
-from semel.ledger import Ledger
-from semel.record import Record
+from semel.clock import SYSTEM
 from semel.records import DID_NOT_HAPPEN, HAPPENED, NO_RESULT, STATES
 
 _STYLES = {
@@ -27,6 +25,12 @@ _STYLES = {
 }
 
 _SCOPES = ("tool", "run", "job", "approval")
+
+_SETTLED = ("done", "failed", "partial")
+
+_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+
+_EPOCH = datetime.fromisoformat("1970-01-01T00:00:00Z")
 
 
 @click.group()
@@ -41,33 +45,28 @@ def records() -> None:
 @click.option("--scope", type=click.Choice(_SCOPES), help="Only of this kind.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
 @looks_at_store
-def list_(desk: Desk, **filters: Any) -> None:
+def list_(desk: Desk, limit: int, **filters: str | None) -> None:
     """Records, newest first."""
-    with desk.ledger() as ledger:
-        found = ledger.records.list(**filters)
-        if desk.out.as_json:
-            desk.out.data({"items": [ledger.records.show(record) for record in found]})
-        elif not found:
-            fit = " that fit" if _narrowed(filters) else ""
-            desk.out.say(f"No records{fit} in tenant {desk.tenant}.")
-        else:
-            columns = ("ID", "TOOL", "STATE", "ATTEMPTS", "AGE", "CONVERSATION / STEP")
-            desk.out.table(columns, [_row(ledger, record) for record in found])
+    with desk.door() as door:
+        found = door.records(filters, limit)
+    if desk.out.as_json:
+        desk.out.data({"items": found})
+    elif not found:
+        fit = " that fit" if any(filters.values()) else ""
+        desk.out.say(f"No records{fit}{desk.in_tenant}.")
+    else:
+        columns = ("ID", "TOOL", "STATE", "ATTEMPTS", "AGE", "CONVERSATION / STEP")
+        desk.out.table(columns, [_row(record) for record in found])
 
 
-def _narrowed(filters: dict[str, Any]) -> bool:
-    return any(value for name, value in filters.items() if name != "limit")
-
-
-def _row(ledger: Ledger, record: Record) -> Sequence[Cell]:
-    asked = record.asked
+def _row(record: Data) -> Sequence[Cell]:
     return (
-        asked.id,
-        asked.tool,
-        state(ledger.records.effective_state(record)),
-        str(record.attempts),
-        explain.age(ledger.clock.now_us() - record.created_at),
-        explain.place(record, orjson.loads(asked.step)),
+        record["id"],
+        record["tool"] or f"({record['scope']})",
+        state(record["state"]),
+        str(record["attempts"]),
+        age(record["created_at"]),
+        _place(record) if record["scope"] == "tool" else record["key"],
     )
 
 
@@ -76,48 +75,75 @@ def state(name: str) -> Text:
     return Text("IN DOUBT" if name == "in_doubt" else name, _STYLES.get(name, ""))
 
 
+def age(since: str) -> str:
+    """About how long ago, in the largest unit that fits."""
+    since_us = (datetime.fromisoformat(since) - _EPOCH) // timedelta(microseconds=1)
+    seconds = max(0, SYSTEM.now_us() - since_us) // 1_000_000
+    return next((f"{seconds // size}{unit}" for unit, size in _UNITS if seconds >= size), "0s")
+
+
+def _place(record: Data) -> str:
+    """Which conversation and step; nothing for a key that the caller gave."""
+    return " / ".join((record["conversation"], *record["step"])) if record["conversation"] else ""
+
+
 @records.command()
 @click.argument("id_", metavar="ID")
 @looks_at_store
 def show(desk: Desk, id_: str) -> None:
     """Explain a record: what is known, what the contract says, what to do next."""
-    with desk.ledger() as ledger:
-        record = ledger.records.get(id_)
-        history = ledger.records.history(id_)
-        shown = ledger.records.show(record)
-        now_us = ledger.clock.now_us()
-    commands = explain.next_commands(desk, record, now_us)
+    with desk.door() as door:
+        record = door.record(id_)
+    commands = _next_commands(desk, record)
     if desk.out.as_json:
-        events = [_event(event) for event in history]
-        told = {"known": explain.known(record, history, now_us), "next": commands}
-        desk.out.data(shown | told | {"history": events})
+        desk.out.data(record | {"next": commands})
         return
-    desk.out.facts(_facts(record, shown, history, now_us))
+    desk.out.facts(_facts(record))
     _tell_next(desk, commands)
-    _tell_history(desk, history)
+    _tell_history(desk, record)
 
 
-def _facts(
-    record: Record, shown: dict[str, Any], history: Sequence[Event], now_us: int
-) -> list[tuple[str, str]]:
-    where = explain.place(record, shown["step"]) or "a key that the caller gave"
+def _facts(record: Data) -> list[tuple[str, str]]:
+    told = record["explanation"]
     facts = [
-        ("Record", shown["id"]),
-        ("State", state(shown["state"]).plain),
-        ("Tool", f"{shown['tool']} {shown['version']}"),
-        ("Where", where + (f", for {shown['principal']}" if shown["principal"] else "")),
-        ("Key", shown["key"]),
-        ("Known", explain.known(record, history, now_us)),
-        ("Contract", explain.promised(record, now_us)),
-        ("Arguments", compact(shown["arguments"])),
+        ("Record", record["id"]),
+        ("State", state(record["state"]).plain),
+        *_subject(record),
+        ("Key", record["key"]),
+        ("Known", told["known"]),
     ]
-    if record.outcome is not None:
-        facts.append(("Outcome", compact(shown["outcome"])))
-    if record.expires_at is not None:
-        facts.append(("Until", f"{shown['expires_at']}: then a repeat is new"))
-    if shown["state"] == "in_doubt":
-        facts.append(("Ask", explain.question(record)))
+    if "promised" in told:
+        facts.append(("Contract", told["promised"]))
+    if "arguments" in record:
+        facts.append(("Arguments", compact(record["arguments"])))
+    if record["state"] in _SETTLED and "outcome" in record:
+        facts.append(("Outcome", compact(record["outcome"])))
+    if record["expires_at"] is not None:
+        facts.append(("Until", f"{record['expires_at']}: then a repeat is new"))
+    if "question" in told:
+        facts.append(("Ask", told["question"]))
     return facts
+
+
+def _subject(record: Data) -> list[tuple[str, str]]:
+    """What was asked for: a tool call in its step, or the run or job that a key or question is about."""
+    if record["scope"] != "tool":
+        return [("For", record["run_id"] or record["job_id"] or f"a {record['scope']}")]
+    where = _place(record) or "a key that the caller gave"
+    person = f", for {record['principal']}" if record["principal"] else ""
+    return [("Tool", f"{record['tool']} {record['version']}"), ("Where", where + person)]
+
+
+def _next_commands(desk: Desk, record: Data) -> list[str]:
+    """What to type next, if something is to be done; bound to the attempt that is shown."""
+    return [desk.next_command(*_words(choice, record)) for choice in record["explanation"]["choices"]]
+
+
+def _words(choice: str, record: Data) -> list[str]:
+    if choice in (HAPPENED, DID_NOT_HAPPEN):
+        flag = f"--{choice.replace('_', '-')}"
+        return ["records", "resolve", record["id"], flag, "--fence", str(record["fence"])]
+    return ["approvals", choice, record["job_id"]]
 
 
 def _tell_next(desk: Desk, commands: Sequence[str]) -> None:
@@ -128,32 +154,26 @@ def _tell_next(desk: Desk, commands: Sequence[str]) -> None:
             desk.out.say(f"  {command}", "bold")
 
 
-def _tell_history(desk: Desk, history: Sequence[Event]) -> None:
+def _tell_history(desk: Desk, record: Data) -> None:
     desk.out.say()
-    if not history:
+    if not record["history"]:
         desk.out.say("No events are kept of it.")
         return
     columns = ("AT", "EVENT", "STATE", "FENCE", "BY", "TIMES", "NOTE")
-    desk.out.table(columns, [_line(event) for event in history])
+    desk.out.table(columns, [_line(event) for event in record["history"]])
 
 
-def _line(event: Event) -> Sequence[Cell]:
-    fence = str(event.fence) if event.fence else ""
-    at = rfc3339(event.at_us) or ""
-    return (at, event.kind, event.state, fence, event.by, str(event.times), event.note)
-
-
-def _event(event: Event) -> dict[str, Any]:
-    return {
-        "seq": event.seq,
-        "at": rfc3339(event.at_us),
-        "type": event.kind,
-        "state": event.state,
-        "fence": event.fence,
-        "by": event.by,
-        "note": event.note,
-        "times": event.times,
-    }
+def _line(event: Data) -> Sequence[Cell]:
+    fence = str(event["fence"]) if event["fence"] else ""
+    return (
+        event["at"],
+        event["type"],
+        event["state"],
+        fence,
+        event["by"],
+        str(event["times"]),
+        event["note"],
+    )
 
 
 @records.command()
@@ -161,25 +181,30 @@ def _event(event: Event) -> dict[str, Any]:
 @click.option("--happened", "outcome", flag_value=HAPPENED, help="It took effect: settle it as done.")
 @click.option("--did-not-happen", "outcome", flag_value=DID_NOT_HAPPEN, help="It did not: free its key.")
 @click.option("--result", metavar="JSON", help="With --happened: the value that replays return.")
+@click.option("--fence", type=int, metavar="N", help="Refuse if another attempt is in doubt by now.")
 @looks_at_store
-def resolve(desk: Desk, id_: str, outcome: str | None, result: str | None) -> None:
+def resolve(desk: Desk, id_: str, outcome: str | None, result: str | None, fence: int | None) -> None:
     """Settle a record in doubt, after asking the downstream."""
     if outcome is None:
         raise click.UsageError("Say which: --happened or --did-not-happen. Nothing was changed.")
     if result is not None and outcome != HAPPENED:
         raise click.UsageError("What did not happen has no --result. Nothing was changed.")
-    value, person = _json(result), desk.person
-    with desk.ledger() as ledger:
-        record = ledger.records.resolve(id_, outcome, by=person, result=value)
-        shown = ledger.records.show(record)
+    verdict = Verdict(outcome, _json(result), fence)
+    with desk.door() as door:
+        record, replayed = door.resolve(id_, verdict)
     if desk.out.as_json:
-        desk.out.data(shown)
-    elif outcome == HAPPENED:
-        without = "no value was given: replays say RESULT_UNAVAILABLE"
-        kept = "its value is replayed" if record.outcome else without
-        desk.out.say(f"{id_} is settled as done by {record.by}; {kept}.")
+        desk.out.data(record)
     else:
-        desk.out.say(f"{id_} did not happen, says {record.by}: the next call with its key runs the tool.")
+        desk.out.say(_resolved(record, verdict) + (" It was said before." if replayed else ""))
+
+
+def _resolved(record: Data, verdict: Verdict) -> str:
+    id_, by = record["id"], record["by"]
+    if verdict.outcome != HAPPENED:
+        return f"{id_} did not happen, says {by}: the next call with its key runs the tool."
+    known = verdict.result is not NO_RESULT or record["outcome"] is not None
+    kept = "its value is replayed" if known else "no value was given: replays say RESULT_UNAVAILABLE"
+    return f"{id_} is settled as done by {by}; {kept}."
 
 
 def _json(text: str | None) -> Any:

@@ -12,6 +12,8 @@ from semel.flow.problems import Problem
 from semel.flow.values import Answer, Caller, Page, next_after
 from semel.stores.documents import Scan
 
+Items = list[dict[str, Any]]
+
 
 class JobApprovals:
     def __init__(self, cabinet: Cabinet, kept_us: int | None) -> None:
@@ -31,6 +33,21 @@ class JobApprovals:
         if standing.job.question is None:
             raise Problem("job_not_found", "Nobody is asked about this job.")
         return views.approval(standing.job, standing.now_us)
+
+    async def records(self, tenant: str, after: tuple[int, str] | None, limit: int) -> Items:
+        """Questions as records, newest first; `after` is the last record of any kind that was seen."""
+        before = after and (after[0], views.job_of_question(after[1]))
+        scan = Scan(tenant, shelves.APPROVALS, limit, newest=True, after=before)
+        scanned = await self._cabinet.scan(scan)
+        return [views.question_record(job_of(each.body), scanned.now_us) for each in scanned.documents]
+
+    async def record(self, tenant: str, job_id: str) -> dict[str, Any] | None:
+        """The question about this job as a record; None if nobody is asked."""
+        try:
+            standing = await self._cabinet.carry_out(deciding.look(tenant, job_id))
+        except Problem:
+            return None
+        return views.question_record(standing.job, standing.now_us) if standing.job.question else None
 
     async def decide(
         self,

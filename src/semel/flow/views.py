@@ -153,6 +153,36 @@ def question_record_id(job_id: str) -> str:
     return "rec_" + job_id.removeprefix("job_")
 
 
+def job_of_question(record_id: str) -> str:
+    return "job_" + record_id.removeprefix("rec_")
+
+
+# What a question is as a record.
+_AS_RECORD = {"waiting": "pending", "approved": "done", "rejected": "done"}
+
+
+def question_record(value: Job, now_us: int) -> dict[str, Any]:
+    """The question as `GET /api/v1/records` shows it."""
+    shown = approval(value, now_us)
+    over = shown["decided_at"] or rfc3339(value.ended_us)
+    return {
+        "id": question_record_id(value.job_id),
+        "scope": "approval",
+        "tool": value.topic,
+        "key": value.job_id,
+        "state": _AS_RECORD.get(shown["status"], "failed"),
+        "fence": None,
+        "attempts": 1,
+        "created_at": shown["created_at"],
+        "settled_at": over if shown["status"] != "waiting" else None,
+        "expires_at": shown["expires_at"],
+        "run_id": value.run_id,
+        "job_id": value.job_id,
+        "status": shown["status"],
+        "by": shown["decided_by"],
+    }
+
+
 def job_hash(value: Job) -> str:
     """Over everything that a person sees before deciding."""
     seen = (

@@ -146,6 +146,7 @@ class DecisionBody(Model):
 class ResolveBody(Model):
     outcome: Literal["happened", "did_not_happen"]
     result: Any = None
+    fence: Fence | None = None
 
 
 # --- queries: every value arrives as text, so numbers are read from it ------------------------------
@@ -178,3 +179,8 @@ class RecordsQuery(ListQuery):
     scope: Scope | None = None
     key: KeyText | None = None
     state: RecordState | None = None
+    tool: Label | None = None
+
+
+class DuplicatesQuery(NoQuery):
+    within: DurationText = "60s"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import orjson
+from pydantic_core import to_json
 
 from semel.flow.problems import Problem
 from semel.flow.values import Answer, Caller, Page
@@ -52,11 +53,12 @@ class Call:
             return None
         return self.services.cursors.read(query.cursor, *self._bound())
 
-    def page(self, page: Page) -> Reply:
+    def page(self, page: Page, reply: Callable[[Any], Reply] | None = None) -> Reply:
+        """Part of a list; `reply` says how it is written, `data` unless told."""
         cursor = None
         if page.next_after is not None:
             cursor = self.services.cursors.write(page.next_after, *self._bound())
-        return data({"items": page.items, "next_cursor": cursor})
+        return (reply or data)({"items": page.items, "next_cursor": cursor})
 
     def _bound(self) -> tuple[str, ...]:
         """What a cursor is good for: this tenant, this list, this filter."""
@@ -69,6 +71,11 @@ Handler = Callable[[Call], Awaitable[Reply]]
 
 def data(value: Any) -> Reply:
     return Reply(orjson.dumps(value))
+
+
+def shown(value: Any) -> Reply:
+    """Data with what a tool returned: numbers that JSON does not know, as text."""
+    return Reply(to_json(value, inf_nan_mode="strings", fallback=str))
 
 
 def answer(given: Answer) -> Reply:

@@ -190,6 +190,37 @@ _RECORD = _object(
     attempts=_INTEGER, created_at=_TIME, settled_at=_TIME_OR_NULL, expires_at=_TIME_OR_NULL,
     run_id=_TEXT_OR_NULL, job_id=_TEXT_OR_NULL,
 )  # fmt: skip
+_EXPLANATION: Schema = {
+    "type": "object",
+    "properties": {
+        "known": _TEXT, "attempt": _INTEGER, "choices": _NAMES,
+        "promised": _TEXT, "since": _TIME_OR_NULL, "question": _TEXT,
+    },
+    "required": ["known", "attempt", "choices"],
+}  # fmt: skip
+_HAPPENING = _object(
+    seq=_INTEGER, at=_TIME, type=_TEXT, state=_TEXT, fence=_INTEGER, by=_TEXT, note=_TEXT, times=_INTEGER,
+)  # fmt: skip
+_EXPLAINED = {
+    "allOf": [
+        _reference("Record"),
+        _object(explanation=_EXPLANATION, history={"type": "array", "items": _HAPPENING}),
+    ]
+}
+_LINE = _object(
+    lane=_INTEGER, seq=_INTEGER, at=_TIME, tenant=_TEXT, type=_TEXT, scope=_TEXT, key=_TEXT, record_id=_TEXT,
+    state=_TEXT, fence=_INTEGER, tool=_TEXT, version=_TEXT, digest=_TEXT, expires_at=_TIME_OR_NULL,
+    conversation=_TEXT, step=_NAMES, by=_TEXT, note=_TEXT, times=_INTEGER,
+)  # fmt: skip
+_MADE = _object(at=_TIME, record_id=_TEXT, key=_TEXT, conversation=_TEXT, step=_NAMES)
+_TOOL = _object(
+    tool=_TEXT, count=_INTEGER, same_conversation=_INTEGER, meaning=_TEXT,
+    examples={"type": "array", "items": _object(first=_MADE, second=_MADE)},
+)  # fmt: skip
+_DUPLICATES = _object(
+    within=_TEXT, calls=_INTEGER, duplicates=_INTEGER, flooded={"type": "boolean"},
+    tools={"type": "array", "items": _TOOL},
+)  # fmt: skip
 _DEAD_LETTER = _object(
     id=_TEXT, message_id=_TEXT, type=_TEXT, topic=_TEXT_OR_NULL, run_id=_TEXT_OR_NULL, job_id=_TEXT_OR_NULL,
     consumer=_TEXT, deliveries=_INTEGER, error=_TEXT, created_at=_TIME, dead_at=_TIME,
@@ -210,7 +241,10 @@ _ANSWERS: Schema = {
     "Approvals": _page(_reference("Approval")),
     "Decision": _object(job_id=_TEXT, status=_TEXT, revision=_INTEGER),
     "Record": _RECORD,
+    "ExplainedRecord": _EXPLAINED,
     "Records": _page(_reference("Record")),
+    "Events": _page(_LINE),
+    "Duplicates": _DUPLICATES,
     "DeadLetter": _DEAD_LETTER,
     "DeadLetters": _page(_reference("DeadLetter")),
     "Workflow": _WORKFLOW,

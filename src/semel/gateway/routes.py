@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from semel.gateway import bodies, flows, records
+from semel.gateway import audit, bodies, flows, records
 from semel.gateway.auth import ROLES
 from semel.gateway.bodies import ListQuery, Model, NoQuery
 from semel.gateway.call import Handler
@@ -17,6 +17,7 @@ SUBMIT = frozenset({"submitter", "admin"})
 WORK = frozenset({"worker", "admin"})
 DECIDE = frozenset({"approver"})
 READ = frozenset(ROLES)
+AUDIT = frozenset({"auditor", "admin"})
 ADMIN = frozenset({"admin"})
 
 
@@ -94,9 +95,12 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", f"{_APPROVAL}/reject", DECIDE, flows.reject_job, "Decision", bodies.DecisionBody,
           body_optional=True, problems=_DECISION),
     Route("GET", f"{_V1}/records", READ, records.list_records, "Records", query=bodies.RecordsQuery),
-    Route("GET", _RECORD, READ, records.get_record, "Record", problems=("record_not_found",)),
+    Route("GET", _RECORD, READ, records.get_record, "ExplainedRecord", problems=("record_not_found",)),
     Route("POST", f"{_RECORD}/resolve", ADMIN, records.resolve_record, "Record", bodies.ResolveBody,
           problems=("record_not_found", "record_not_in_doubt")),
+    Route("GET", f"{_V1}/audit", AUDIT, audit.list_events, "Events", query=ListQuery),
+    Route("GET", f"{_V1}/audit/duplicates", AUDIT, audit.find_duplicates, "Duplicates",
+          query=bodies.DuplicatesQuery),
     Route("GET", f"{_V1}/workflows", READ, flows.list_workflows, "Workflows", query=ListQuery),
     Route("PUT", _WORKFLOW, ADMIN, flows.put_workflow, "Workflow", bodies.WorkflowBody),
     Route("GET", _WORKFLOW, READ, flows.get_workflow, "Workflow", problems=("workflow_not_found",)),

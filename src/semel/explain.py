@@ -1,4 +1,7 @@
-"""A record in words: what is known, what the contract says, whom to ask, what to type next."""
+"""A record in words: what is known, what the contract says, what to ask the downstream, what may be answered.
+
+The command line and the gateway say the same, because both ask here.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,10 @@ from typing import Any
 
 from semel import audit
 from semel.audit import Event
-from semel.cli.desk import Desk
 from semel.clock import rfc3339
 from semel.durations import words
 from semel.record import Record, State, effective_state
-from semel.records import terms
-
-_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+from semel.records import DID_NOT_HAPPEN, HAPPENED, terms
 
 _DOUBTING = (audit.LAPSED, audit.PARKED, audit.RELEASED)
 
@@ -24,16 +24,22 @@ _POLICIES = {
     "rerun": "the next call runs the tool again, and the effect may land twice",
 }
 
-
-def age(us: int) -> str:
-    """About how long, in the largest unit that fits."""
-    seconds = max(0, us // 1_000_000)
-    return next((f"{seconds // size}{unit}" for unit, size in _UNITS if seconds >= size), "0s")
+# What a person may answer, by state; nothing where nothing is asked.
+_CHOICES = {State.IN_DOUBT: [HAPPENED, DID_NOT_HAPPEN], State.WAITING: ["approve", "reject"]}
 
 
-def place(record: Record, path: Sequence[str]) -> str:
-    """Which conversation and step; nothing for a key that the caller gave."""
-    return " / ".join((record.asked.conversation, *path)) if record.asked.conversation else ""
+def explained(record: Record, history: Sequence[Event], now_us: int) -> dict[str, Any]:
+    """The record for a person, as JSON data. `since` and `question` only of a record in doubt."""
+    state = effective_state(record, now_us)
+    told = {
+        "known": known(record, history, now_us),
+        "attempt": record.attempts,
+        "promised": promised(record, now_us),
+        "choices": _CHOICES.get(state, []),
+    }
+    if state is State.IN_DOUBT:
+        told |= {"since": rfc3339(_doubt_since(record, history)), "question": question(record)}
+    return told
 
 
 def known(record: Record, history: Sequence[Event], now_us: int) -> str:
@@ -54,8 +60,8 @@ def known(record: Record, history: Sequence[Event], now_us: int) -> str:
             return f"{record.by} said that it did not happen: the key is free."
         case state:
             by = f", as {record.by} said" if record.by else ""
-            settled = f"Settled as {state.value} at {rfc3339(record.settled_at)} in {attempt}{by}"
-            return f"{settled}; this answer is replayed."
+            replayed = "its value was not kept" if record.outcome is None else "this answer is replayed"
+            return f"Settled as {state.value} at {rfc3339(record.settled_at)} in {attempt}{by}; {replayed}."
 
 
 def _doubt_since(record: Record, history: Sequence[Event]) -> int | None:
@@ -101,15 +107,15 @@ def question(record: Record) -> str:
     )
 
 
-def next_commands(desk: Desk, record: Record, now_us: int) -> list[str]:
-    """What to type next, if something is to be done."""
-    state, id_ = effective_state(record, now_us), record.asked.id
-    if state is State.IN_DOUBT:
-        return [
-            desk.next_command("records", "resolve", id_, "--happened"),
-            desk.next_command("records", "resolve", id_, "--did-not-happen"),
-        ]
-    if state is State.WAITING:
-        job = record.asked.job_id
-        return [desk.next_command("approvals", verb, job) for verb in ("approve", "reject")]
-    return []
+def happening(event: Event) -> dict[str, Any]:
+    """One line of a record's history, as JSON data."""
+    return {
+        "seq": event.seq,
+        "at": rfc3339(event.at_us),
+        "type": event.kind,
+        "state": event.state,
+        "fence": event.fence,
+        "by": event.by,
+        "note": event.note,
+        "times": event.times,
+    }

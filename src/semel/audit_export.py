@@ -1,0 +1,123 @@
+"""The audit log as JSON data: every event, oldest first, and the report of duplicates.
+
+Oldest first, unlike lists of what there is now: an event that is written meanwhile lies ahead of the reader,
+not between two pages. A store that is spread over several servers has several histories (*lanes*) that share
+no order; they follow one another, each in its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import orjson
+
+from semel.audit import Event
+from semel.audit_report import Duplicates, Made, ToolDuplicates
+from semel.clock import rfc3339
+from semel.durations import words
+from semel.stores.base import ReadEvents, Store
+
+# One page is read in milliseconds and takes about a megabyte.
+_PAGE = 1_000
+
+# Before every event, also before one that somebody added with a number that the store would not give.
+_FIRST = -(1 << 62)
+
+
+class Place(NamedTuple):
+    """After this event of this lane."""
+
+    lane: int
+    seq: int
+
+
+BEGINNING = Place(0, _FIRST)
+
+
+class Part(NamedTuple):
+    """Some events, and where the next ones are; None at the end."""
+
+    lines: list[dict[str, Any]]
+    next: Place | None
+
+
+def part(store: Store, tenant: str | None, after: Place = BEGINNING, limit: int = _PAGE) -> Part:
+    """The next events, at most so many: of one tenant, or of all."""
+    found: list[dict[str, Any]] = []
+    for lane in range(after.lane, store.lanes):
+        seq = after.seq if lane == after.lane else _FIRST
+        wanted = limit - len(found)
+        events = store.ask(ReadEvents(seq, wanted, tenant, lane=lane))
+        found += [line(event, lane) for event in events]
+        if len(events) == wanted:
+            return Part(found, Place(lane, events[-1].seq))
+    return Part(found, None)
+
+
+def lines(store: Store, tenant: str | None) -> Iterator[dict[str, Any]]:
+    """All of them, one part in memory."""
+    after: Place | None = BEGINNING
+    while after is not None:
+        found, after = part(store, tenant, after)
+        yield from found
+
+
+def line(event: Event, lane: int) -> dict[str, Any]:
+    """One event. `digest` stands for arguments and outcomes, which are in no log."""
+    return {
+        "lane": lane,
+        "seq": event.seq,
+        "at": rfc3339(event.at_us),
+        "tenant": event.tenant,
+        "type": event.kind,
+        "scope": event.scope,
+        "key": event.key,
+        "record_id": event.record_id,
+        "state": event.state,
+        "fence": event.fence,
+        "tool": event.tool,
+        "version": event.version,
+        "digest": event.digest.hex(),
+        "expires_at": rfc3339(event.expires_at),
+        "conversation": event.conversation,
+        "step": _path(event.step),
+        "by": event.by,
+        "note": event.note,
+        "times": event.times,
+    }
+
+
+def _path(step: str) -> Any:
+    return orjson.loads(step) if step else []
+
+
+def duplicates(found: Duplicates) -> dict[str, Any]:
+    """The report, with counts per tool and the first examples of each."""
+    return {
+        "within": words(found.within_us),
+        "calls": found.calls,
+        "duplicates": found.count,
+        "flooded": found.flooded,
+        "tools": [_tool(tool) for tool in found.tools.values()],
+    }
+
+
+def _tool(found: ToolDuplicates) -> dict[str, Any]:
+    return {
+        "tool": found.tool,
+        "count": found.count,
+        "same_conversation": found.same_conversation,
+        "meaning": found.meaning,
+        "examples": [{"first": _made(pair.first), "second": _made(pair.second)} for pair in found.examples],
+    }
+
+
+def _made(call: Made) -> dict[str, Any]:
+    return {
+        "at": rfc3339(call.at_us),
+        "record_id": call.record_id,
+        "key": call.key,
+        "conversation": call.conversation,
+        "step": _path(call.step),
+    }

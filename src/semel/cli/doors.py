@@ -1,0 +1,44 @@
+"""What the operator's commands ask for, wherever the answer comes from: a store, or a gateway in front of it.
+
+Everything goes in and out as JSON data, so that a command is written once and says the same in both ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+Data = dict[str, Any]
+Progress = Callable[[int], None]
+
+
+class Verdict(NamedTuple):
+    """What a person says of a record in doubt."""
+
+    outcome: str  # happened, did_not_happen
+    result: Any
+    fence: int | None
+
+
+class Door(Protocol):
+    """Refusals are SemelErrors; OpenError and StoreUnavailable if nobody answers."""
+
+    def records(self, filters: dict[str, str | None], limit: int) -> list[Data]:
+        """Newest first, at most so many."""
+
+    def record(self, id_: str) -> Data:
+        """The record with its `explanation` and its `history`."""
+
+    def resolve(self, id_: str, verdict: Verdict) -> tuple[Data, bool]:
+        """The record as it stands, and whether the same was said before."""
+
+    def approvals(self, status: str | None, limit: int) -> list[Data]:
+        """Newest first, at most so many."""
+
+    def decide(self, verb: str, job_id: str, told: dict[str, Any]) -> Data:
+        """The decision that stands: `approve` or `reject`, told a reason, a revision, a job_hash."""
+
+    def duplicates(self, within: str, progress: Progress) -> Data: ...
+
+    def events(self) -> Iterator[Data]:
+        """The tenant's audit log, oldest first."""

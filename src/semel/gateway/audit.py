@@ -1,0 +1,55 @@
+"""Handlers of the audit log: its events, and calls that look like one intention under several keys."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from semel import audit_export, audit_report
+from semel.audit_export import BEGINNING, Place
+from semel.flow.problems import Problem
+from semel.flow.values import Page
+from semel.gateway.bodies import DuplicatesQuery, ListQuery
+from semel.gateway.call import Call, Reply, data
+from semel.gateway.incoming import Disconnected
+
+
+async def list_events(call: Call) -> Reply:
+    query: ListQuery = call.query
+    found = await asyncio.to_thread(
+        audit_export.part, call.services.store, call.tenant, _place(call), query.limit
+    )
+    after = None if found.next is None else (found.next.seq, str(found.next.lane))
+    return call.page(Page(found.lines, after))
+
+
+def _place(call: Call) -> Place:
+    after = call.after()
+    return BEGINNING if after is None else Place(int(after[1]), after[0])
+
+
+async def find_duplicates(call: Call) -> Reply:
+    """The report over the whole log: on a thread, which ends early when nobody waits for it any more."""
+    query: DuplicatesQuery = call.query
+    gone = asyncio.ensure_future(call.request.gone())
+    try:
+        found = await asyncio.to_thread(
+            audit_report.duplicates,
+            call.services.store,
+            call.tenant,
+            within=query.within,
+            progress=_watching(call, gone),
+        )
+    finally:
+        gone.cancel()
+    return data(audit_export.duplicates(found))
+
+
+def _watching(call: Call, gone: asyncio.Future[None]) -> Callable[[int], None]:
+    def look(_: int) -> None:
+        if gone.done():
+            raise Disconnected
+        if call.services.stopping.is_set():
+            raise Problem("store_unavailable", "The gateway stops; ask another one, or later.")
+
+    return look

@@ -1,0 +1,169 @@
+"""Every record of a tenant as one list: those of tools, the keys of runs and jobs, the questions to people.
+
+The first live in the ledger and are read synchronously, so on a thread; the others are documents of the flow.
+The gateway's handlers and the command line at a store both ask here. Nothing of HTTP is in this module.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from semel.errors import RecordNotInDoubt
+from semel.explain import explained, happening
+from semel.flow.approvals import JobApprovals
+from semel.flow.keys import Keys
+from semel.flow.values import Page
+from semel.flow.views import job_of_question
+from semel.records import NO_RESULT, Records
+from semel.stores.base import Store
+
+# Scopes of keys, with the names that the flow files them under.
+_KEY_SCOPES = {"run": ("run", "rerun"), "job": ("job",)}
+
+# A key's answer commits with what it stands for: nothing about it is ever in doubt.
+_KEY_STATES = (None, "pending", "done")
+
+_EPOCH = datetime.fromisoformat("1970-01-01T00:00:00Z")
+
+Place = tuple[int, str]
+Items = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which records; None: whichever."""
+
+    scope: str | None = None
+    state: str | None = None
+    key: str | None = None
+    tool: str | None = None
+
+
+class Said(NamedTuple):
+    """What a person answers about a record in doubt."""
+
+    outcome: str  # happened, did_not_happen
+    by: str
+    result: Any = NO_RESULT
+    fence: int | None = None
+
+
+class EveryRecord:
+    """Records as JSON data."""
+
+    def __init__(self, store: Store, tenant: str, keys: Keys, questions: JobApprovals) -> None:
+        self._store = store
+        self._tenant = tenant
+        self._keys = keys
+        self._questions = questions
+        self._records = Records(store, tenant)
+
+    async def list(self, wanted: Wanted, after: Place | None, limit: int) -> Page:
+        """Newest first."""
+        found: Items = []
+        if wanted.scope in (None, "approval"):
+            found += await self._of_questions(wanted, after, limit)
+        if wanted.scope in (None, "tool"):
+            found += await asyncio.to_thread(self._of_tools, wanted, after, limit)
+        if wanted.tool is None and wanted.state in _KEY_STATES:
+            for scope in _KEY_SCOPES if wanted.scope is None else [wanted.scope]:
+                for filed in _KEY_SCOPES.get(scope, ()):
+                    found += await self._of_keys(wanted, filed, after, limit)
+        found.sort(key=place, reverse=True)
+        items = found[:limit]
+        more = len(found) >= limit and wanted.key is None
+        return Page(items, place(items[-1]) if more else None)
+
+    def _of_tools(self, wanted: Wanted, after: Place | None, limit: int) -> Items:
+        found = self._records.list(
+            scope=wanted.scope,
+            state=wanted.state,
+            key=wanted.key,
+            tool=wanted.tool,
+            before=after,
+            limit=limit,
+        )
+        return [self._records.show(record) for record in found]
+
+    async def _of_questions(self, wanted: Wanted, after: Place | None, limit: int) -> Items:
+        if wanted.key is not None:
+            found = await self._questions.record(self._tenant, wanted.key)
+            items = [found] if found is not None and (after is None or place(found) < after) else []
+        else:
+            items = await self._questions.records(self._tenant, after, limit)
+        return [
+            item
+            for item in items
+            if wanted.state in (None, item["state"]) and wanted.tool in (None, item["tool"])
+        ]
+
+    async def _of_keys(self, wanted: Wanted, filed: str, after: Place | None, limit: int) -> Items:
+        if wanted.key is not None:
+            found = await self._keys.find(self._tenant, filed, wanted.key)
+            items = [found] if found is not None and (after is None or place(found) < after) else []
+        else:
+            items = (await self._keys.list(self._tenant, filed, after, limit)).items
+        return [item for item in items if wanted.state in (None, item["state"])]
+
+    async def get(self, id_: str) -> dict[str, Any]:
+        """The record, explained, with its history; RecordNotFound if there is none."""
+        found = await self._keys.get(self._tenant, id_)
+        if found is not None:
+            return found | {"explanation": _key_explained(found), "history": []}
+        question = await self._questions.record(self._tenant, job_of_question(id_))
+        if question is not None:
+            return await asyncio.to_thread(self._with_history, question)
+        return await asyncio.to_thread(self._of_tool, id_)
+
+    def _with_history(self, question: dict[str, Any]) -> dict[str, Any]:
+        history = self._records.history(question["id"])
+        told = _question_explained(question)
+        return question | {"explanation": told, "history": [happening(event) for event in history]}
+
+    def _of_tool(self, id_: str) -> dict[str, Any]:
+        record = self._records.get(id_)
+        history = self._records.history(id_)
+        told = explained(record, history, self._store.clock.now_us())
+        events = [happening(event) for event in history]
+        return self._records.show(record) | {"explanation": told, "history": events}
+
+    async def resolve(self, id_: str, said: Said) -> tuple[dict[str, Any], bool]:
+        """The record as it stands, and whether the same was said before; RecordNotInDoubt if it cannot be."""
+        if await self._keys.get(self._tenant, id_) is not None:
+            raise RecordNotInDoubt(f"Record {id_} is a key, and never in doubt; nothing was changed.")
+        if await self._questions.record(self._tenant, job_of_question(id_)) is not None:
+            raise RecordNotInDoubt(f"Record {id_} is a question, and never in doubt; nothing was changed.")
+        return await asyncio.to_thread(self._resolve, id_, said)
+
+    def _resolve(self, id_: str, said: Said) -> tuple[dict[str, Any], bool]:
+        resolution = self._records.resolution(
+            id_, said.outcome, by=said.by, result=said.result, fence=said.fence
+        )
+        return self._records.show(resolution.record), resolution.replayed
+
+
+def place(item: dict[str, Any]) -> Place:
+    """Where an item stands in the list: when it was made, then its id."""
+    created = datetime.fromisoformat(item["created_at"])
+    return (created - _EPOCH) // timedelta(microseconds=1), item["id"]
+
+
+def _question_explained(item: dict[str, Any]) -> dict[str, Any]:
+    status = item["status"]
+    if status == "waiting":
+        known = f"Waits for a person until {item['expires_at']}: {item['job_id']}."
+        return {"known": known, "attempt": item["attempts"], "choices": ["approve", "reject"]}
+    by = f" by {item['by']}" if item["by"] else ""
+    known = f"{status.capitalize()} at {item['settled_at']}{by}; the same decision again is told so."
+    return {"known": known, "attempt": item["attempts"], "choices": []}
+
+
+def _key_explained(item: dict[str, Any]) -> dict[str, Any]:
+    if item["state"] == "done":
+        known = f"Answered at {item['settled_at']}: the same request with this key has the same answer."
+    else:
+        known = "Being admitted right now: reserved, and nothing has begun."
+    return {"known": known, "attempt": item["attempts"], "choices": []}

@@ -1,0 +1,214 @@
+"""The audit log goes out whole: oldest first, page by page, of one tenant, on every kind of store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import CliRunner
+
+from semel import audit_export
+from semel.audit import Event
+from semel.audit_export import BEGINNING
+from semel.cli import main
+from semel.clock import SYSTEM
+from semel.gateway import openapi
+from semel.record import Address
+from semel.stores.base import AppendEvents, ReadEvents, Store
+from semel.stores.memory import MemoryStore
+from semel.testing import WrappedStore
+from tests.commands import A, claim, settle
+from tests.gateway.conftest import Serve, refused
+from tests.stores import BY_NAME, KINDS, Kind
+
+
+def place(number: int, tenant: str = "acme") -> Address:
+    return Address(tenant, "tool", f"{number:064x}")
+
+
+def fill(store: Store, calls: int, tenant: str = "acme") -> None:
+    """So many settled calls: two events each."""
+    for number in range(calls):
+        store.perform(claim(A, place(number, tenant)))
+        store.perform(settle(A, place(number, tenant)))
+
+
+@pytest.fixture(params=[*KINDS, BY_NAME["redis-spread"]], ids=lambda kind: kind.name)
+def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    kind: Kind = request.param
+    store = kind.open(tmp_path, SYSTEM, True)
+    yield store
+    store.close()
+
+
+def in_parts(store: Store, tenant: str | None, limit: int) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    after: audit_export.Place | None = BEGINNING
+    while after is not None:
+        lines, after = audit_export.part(store, tenant, after, limit)
+        assert len(lines) <= limit
+        found += lines
+    return found
+
+
+def test_every_event_is_there_once_in_the_order_of_its_lane(anywhere: Store) -> None:
+    fill(anywhere, 30)
+    fill(anywhere, 5, "umbra")
+    lines = list(audit_export.lines(anywhere, "acme"))
+    assert len(lines) == 60
+    assert [(line["lane"], line["seq"]) for line in lines] == sorted(
+        {(line["lane"], line["seq"]) for line in lines}
+    )
+    assert {line["tenant"] for line in lines} == {"acme"}
+    assert sum(line["type"] == "settled" for line in lines) == 30
+    for limit in (1, 7, 60, 61):
+        assert in_parts(anywhere, "acme", limit) == lines
+    everyone = list(audit_export.lines(anywhere, None))
+    assert len(everyone) == 70
+    assert [line for line in everyone if line["tenant"] == "acme"] == lines
+
+
+def test_a_line_tells_what_the_event_tells_and_stands_for_what_it_must_not_tell(anywhere: Store) -> None:
+    fill(anywhere, 1)
+    first, second = audit_export.lines(anywhere, "acme")
+    [event] = [
+        event for lane in range(anywhere.lanes) for event in anywhere.ask(ReadEvents(limit=1, lane=lane))
+    ]
+    assert first["digest"] == event.digest.hex()
+    assert (first["type"], first["state"], second["type"], second["state"]) == (
+        "claimed",
+        "pending",
+        "settled",
+        "done",
+    )
+    assert first["step"] == json.loads(event.step)
+    assert first["fence"] == second["fence"] == event.fence
+    assert "arguments" not in first
+    assert first.keys() == set(_properties())
+    assert json.loads(json.dumps(first)) == first
+
+
+def _properties() -> dict[str, Any]:
+    schema = json.loads(openapi.document())["components"]["schemas"]["Events"]
+    found: dict[str, Any] = schema["properties"]["items"]["items"]["properties"]
+    return found
+
+
+class _Watched(WrappedStore):
+    """Counts how often events are read."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.reads = 0
+
+    def ask(self, query: Any) -> Any:
+        self.reads += isinstance(query, ReadEvents)
+        return super().ask(query)
+
+
+def test_an_export_reads_one_page_at_a_time() -> None:
+    store = _Watched(MemoryStore())
+    event = Event(
+        0, 1, "acme", "tool", "k", "rec_1", "dedup_hit", "done", 0, "t", "1", b"", None, "", "[]", "", "", 1
+    )
+    for _ in range(25):
+        store.ask(AppendEvents([event] * 100))
+    lines = audit_export.lines(store, "acme")
+    assert len(list(islice(lines, 1_000))) == 1_000
+    assert store.reads == 1
+    assert len(list(lines)) == 1_500
+    assert store.reads == 3
+
+
+# --- over HTTP --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def filled(store: Store) -> Store:
+    fill(store, 10)
+    fill(store, 3, "umbra")
+    return store
+
+
+def pages(client: httpx.Client, limit: int) -> list[list[dict[str, Any]]]:
+    found, cursor = [], None
+    while True:
+        query = {"limit": limit} | ({"cursor": cursor} if cursor else {})
+        page = client.get("/api/v1/audit", params=query)
+        assert page.status_code == 200, page.text
+        found.append(page.json()["items"])
+        cursor = page.json()["next_cursor"]
+        if cursor is None:
+            return found
+
+
+def test_an_auditor_reads_all_events_of_the_own_tenant(serve: Serve, filled: Store) -> None:
+    served = serve(filled)
+    whole = list(audit_export.lines(filled, "acme"))
+    for role in ("auditor", "admin"):
+        found = pages(served.holder(role), 7)
+        assert [len(page) for page in found] == [7, 7, 6]
+        assert [line for page in found for line in page] == whole
+    assert len(pages(served.holder("auditor", tenant="umbra"), 200)[0]) == 6
+
+
+def test_a_cursor_of_another_tenant_or_list_is_refused(serve: Serve, filled: Store) -> None:
+    served = serve(filled)
+    client = served.holder("admin")
+    cursor = client.get("/api/v1/audit", params={"limit": 1}).json()["next_cursor"]
+    umbra = served.holder("admin", tenant="umbra")
+    refused(umbra.get("/api/v1/audit", params={"cursor": cursor}), 400, "request_invalid")
+    refused(client.get("/api/v1/records", params={"cursor": cursor}), 400, "request_invalid")
+    refused(client.get("/api/v1/audit", params={"limit": 201}), 400, "request_invalid")
+
+
+def test_what_is_written_meanwhile_lies_ahead(serve: Serve, filled: Store) -> None:
+    client = serve(filled).holder("auditor")
+    first = client.get("/api/v1/audit", params={"limit": 15}).json()
+    filled.perform(claim(A, place(99)))
+    rest = client.get("/api/v1/audit", params={"limit": 15, "cursor": first["next_cursor"]}).json()
+    assert [line["key"] for line in rest["items"]][-1] == place(99).key
+    assert len(first["items"] + rest["items"]) == 21
+
+
+def test_duplicates_take_a_duration_and_nothing_else(serve: Serve, filled: Store) -> None:
+    client = serve(filled).holder("auditor")
+    found = client.get("/api/v1/audit/duplicates", params={"within": "1h"}).json()
+    # All ten calls of the fill have the same tool and the same arguments, under keys of their own.
+    assert (found["calls"], found["duplicates"], found["tools"][0]["count"]) == (10, 9, 9)
+    for wrong in ("soon", "0s", "9999999999999d"):
+        answer = client.get("/api/v1/audit/duplicates", params={"within": wrong})
+        refused(answer, 400, "request_invalid")
+
+
+def test_a_report_ends_early_when_the_gateway_stops(serve: Serve, filled: Store) -> None:
+    served = serve(filled)
+    client = served.holder("auditor")
+    served.services.stopping.set()
+    refused(client.get("/api/v1/audit/duplicates"), 503, "store_unavailable")
+
+
+# --- the command ------------------------------------------------------------------------------------------
+
+
+def export(*words: str) -> list[dict[str, Any]]:
+    result = CliRunner().invoke(main, ("audit", "export", *words))
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_the_command_writes_one_tenant_or_all_as_lines(tmp_path: Path) -> None:
+    store = BY_NAME["sqlite"].open(tmp_path, SYSTEM, True)
+    fill(store, 600)
+    fill(store, 2, "umbra")
+    url = f"sqlite:///{tmp_path}/semel.db"
+    assert export("--url", url, "--tenant", "acme") == list(audit_export.lines(store, "acme"))
+    assert len(export("--url", url, "--all-tenants")) == 1_204
+    assert export("--url", url) == []
+    store.close()
