@@ -1,4 +1,4 @@
-"""One daemon thread per ledger: signs of life, writes put off, counts, and now and then a sweep.
+"""One daemon thread per ledger: signs of life, writes put off, counts, ages, and now and then a sweep.
 
 A thread of its own, because a tool may block the event loop, and one for all calls, because a timer per call
 costs more than the call. Beginning and ending a call only touches a dictionary.
@@ -14,12 +14,17 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 
+import orjson
+
+from semel.age_book import TOOL, AgeBook, Subject
+from semel.ages import Ages
+from semel.audit import Event
 from semel.clock import Clock
-from semel.errors import SemelError, StoreUnavailable
-from semel.record import Address, Command, Renew, Settle
+from semel.errors import InFlight, OutcomeUnknown, SemelError, StoreUnavailable
+from semel.record import Address, Command, Look, Record, Renew, Settle
 from semel.stores.base import AppendEvents, Store
 from semel.sweep import Sweeper
-from semel.tally import Tally
+from semel.tally import REFUSED, Tally
 
 log = logging.getLogger("semel")
 
@@ -33,6 +38,16 @@ _RENEWALS_PER_LEASE = 3
 
 # Calls that met a store that was away. Beyond this the oldest are left to their lease.
 _DEFERRED_MAX = 10_000
+
+# A process that is killed loses the ages of so long. Windows are chosen from months of them.
+_MERGE_EVERY_S = 10.0
+
+# Leases are renewed by the same thread: what is left is merged a tick later.
+_MERGED_AT_ONCE = 10
+
+# Refusals of a key that is being performed, or in doubt. To look one up costs a read: not all of a storm are.
+_RETRIES_REFUSED = frozenset((InFlight.code, OutcomeUnknown.code))
+_LOOKED_UP_MAX = 20
 
 # Windows are counted in hours, so a minute late is nothing; spread, so that a fleet does not sweep in step.
 _SWEEP_EVERY_S = 60.0
@@ -74,6 +89,8 @@ class Keeper:
         self._thread: threading.Thread | None = None
         self._wake_at = float("inf")
         self._sweep_at = self._clock.monotonic() + _SWEEP_EVERY_S * self._clock.random()
+        self._merge_at = self._clock.monotonic() + _MERGE_EVERY_S * self._clock.random()
+        self._ages = AgeBook()
         self._deferred.clear()
 
     # --- called on the way of a call: quick -------------------------------------------------------
@@ -127,6 +144,9 @@ class Keeper:
                 self._renew(beat, now)
         self._write_deferred(now)
         self.flush()
+        if self._merge_at <= now:
+            self._merge_at = now + _MERGE_EVERY_S * (0.75 + 0.5 * self._clock.random())
+            self._quietly(lambda: self._merge_some(now))
         if self._sweep_at <= now:
             self._sweep_at = now + _SWEEP_EVERY_S * (0.75 + 0.5 * self._clock.random())
             self._quietly(lambda: self._sweeper.run_once(lambda: self._closing))
@@ -168,8 +188,30 @@ class Keeper:
 
     def flush(self) -> None:
         """Write what was counted. Counts that the store does not take are lost: they are not worth a wait."""
-        if self._tally and (events := self._tally.take()) and self._store.audit:
+        if not self._tally:
+            return
+        events = self._tally.take()
+        for (tenant, tool), ages in self._tally.take_ages().items():
+            self._ages.add(Subject(tenant, TOOL, tool), ages)
+        if events and self._store.audit:
             self._quietly(lambda: self._store.ask(AppendEvents(events)))
+        refused = [event for event in events if event.kind == REFUSED and event.state in _RETRIES_REFUSED]
+        if refused:
+            self._quietly(lambda: self._look_up(refused[:_LOOKED_UP_MAX]))
+
+    def _look_up(self, refused: list[Event]) -> None:
+        """Count the ages of these retries. No window hides one of them: what is not settled is kept."""
+        for event in refused:
+            record = self._store.perform(Look(Address(event.tenant, event.scope, event.key))).record
+            if record is None or (event.state == OutcomeUnknown.code and _may_be_first(record, event.at_us)):
+                continue
+            ages = Ages()
+            ages.saw([event.at_us] * event.times, record.created_at)
+            self._ages.add(Subject(event.tenant, TOOL, event.tool), ages)
+
+    def _merge_some(self, now: float) -> None:
+        if not self._ages.merge(self._store, _MERGED_AT_ONCE):
+            self._merge_at = now
 
     def _quietly(self, work: Callable[[], object]) -> None:
         try:
@@ -196,6 +238,16 @@ class Keeper:
             thread.join(timeout=5.0)
         self._write_deferred(self._clock.monotonic())
         self.flush()
+        self._quietly(lambda: self._ages.merge(self._store))
+
+
+def _may_be_first(record: Record, told_us: int) -> bool:
+    """Whether that may have been the answer to the first call itself, which is no retry.
+
+    It is told so when its tool could not tell, which seldom takes longer than a lease.
+    """
+    lease_us: int = orjson.loads(record.asked.terms).get("lease_us", 0)
+    return told_us - record.created_at <= lease_us
 
 
 _all: weakref.WeakSet[Keeper] = weakref.WeakSet()

@@ -1,4 +1,4 @@
-"""Answers that changed nothing, counted at once and written to the audit in batches."""
+"""Answers that changed nothing, counted at once and written to the audit in batches; and their ages."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from typing import NamedTuple
 
+from semel.ages import Ages
 from semel.audit import Event
 from semel.record import Address, Record
 
@@ -31,7 +32,10 @@ class Hit(NamedTuple):
 
 
 class Tally:
-    """Counts answers per record; `take` turns what was counted since into events, one per distinct answer."""
+    """Counts answers per record; `take` turns what was counted since into events, one per distinct answer.
+
+    `take_ages` has the ages of the replays among them, by tenant and tool.
+    """
 
     def __init__(self) -> None:
         self.reset()
@@ -41,6 +45,7 @@ class Tally:
         self._hits: deque[tuple[Hit | Record, int]] = deque()
         self._lock = threading.Lock()
         self._counts: dict[Hit, tuple[int, int]] = {}
+        self._ages: dict[tuple[str, str], Ages] = {}
 
     def __bool__(self) -> bool:
         return bool(self._hits or self._counts)
@@ -63,14 +68,36 @@ class Tally:
             counts, self._counts = self._counts, {}
         return [_event(hit, count, last_us) for hit, (count, last_us) in counts.items()]
 
+    def take_ages(self) -> dict[tuple[str, str], Ages]:
+        """The ages of replays that were turned into events since the last time, by tenant and tool."""
+        with self._lock:
+            ages, self._ages = self._ages, {}
+        return ages
+
     def _count(self) -> None:
         with self._lock:
+            # Most replays of a moment are of few records: what is the same for all of them is done once.
+            replays: dict[int, tuple[Record, list[int]]] = {}
             for _ in range(len(self._hits)):
                 hit, now_us = self._hits.popleft()
                 if isinstance(hit, Record):
-                    hit = _hit(hit)
-                count, last_us = self._counts.get(hit, (0, 0))
-                self._counts[hit] = (count + 1, max(last_us, now_us))
+                    replays.setdefault(id(hit), (hit, []))[1].append(now_us)
+                else:
+                    self._add(hit, 1, now_us)
+            for record, times_us in replays.values():
+                self._add(_hit(record), len(times_us), max(times_us))
+                self._add_ages(record, times_us)
+
+    def _add(self, hit: Hit, times: int, now_us: int) -> None:
+        count, last_us = self._counts.get(hit, (0, 0))
+        self._counts[hit] = (count + times, max(last_us, now_us))
+
+    def _add_ages(self, record: Record, times_us: list[int]) -> None:
+        of = (record.asked.at.tenant, record.asked.tool)
+        ages = self._ages.setdefault(of, Ages())
+        # The window counts from settlement, so the age that it has to cover does too.
+        since_us = record.created_at if record.settled_at is None else record.settled_at
+        ages.met(times_us, since_us, record.expires_at)
 
 
 def _hit(record: Record) -> Hit:

@@ -28,7 +28,6 @@ from tests.faults.caller import ACCOUNT, AMOUNT, CONVERSATION, STEP, Heard, call
 from tests.faults.disk import fill
 from tests.faults.payment import LEASE, Declined, nothing, payment
 
-
 AWAKE_S = 0.05
 
 
@@ -50,7 +49,7 @@ def die() -> None:
 
 
 def await_a_line() -> None:
-    """Awake now and then: Python sees a signal between two steps, and not one that came just before a sleep."""
+    """Awake now and then: Python sees a signal between two steps, not one that came just before a sleep."""
     while not select.select([sys.stdin], [], [], AWAKE_S)[0]:
         pass
     while os.read(0, 1) not in (b"\n", b""):

@@ -207,6 +207,17 @@ def test_duplicates_are_reported_alike_with_counts_per_tool(both: Both, ledger: 
     assert both.same("audit", "duplicates", "--within", "1ms")["within"] == "1ms"
 
 
+def test_windows_are_advised_on_alike(both: Both, ledger: Ledger) -> None:
+    assert both.same("windows")["items"] == []
+    for _ in range(3):
+        settle(ledger)
+    ledger.keeper.close()  # what it counted is in the store
+    (pay,) = both.same("windows")["items"]
+    assert (pay["tool"], pay["retries"]) == ("send", 2)
+    assert both.same("windows", "--tool", "send")["items"] == [pay]
+    assert both.same("windows", "--tool", "nothing")["items"] == []
+
+
 def test_the_log_is_exported_alike(both: Both, ledger: Ledger) -> None:
     for number in range(120):
         settle(ledger, step=f"s-{number}")

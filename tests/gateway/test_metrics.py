@@ -13,19 +13,27 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from prometheus_client.parser import text_string_to_metric_families
 
+from semel.age_book import KEY, Subject, pages
+from semel.ages import Ages
 from semel.bus.base import BusUnavailable
 from semel.bus.local import LocalBus
 from semel.clock import SYSTEM
 from semel.flow.model import Message
 from semel.flow.problems import Problem
 from semel.gateway.metrics import OTHER, TENANTS_MAX, Metrics
-from semel.gateway.upkeep import read_gauges
+from semel.gateway.server import embedded
+from semel.gateway.settings import Settings
+from semel.gateway.upkeep import merge_ages, read_gauges
+from semel.stores.base import Store
 from semel.stores.memory import MemoryStore
 from semel.testing import FlakyStore
+from semel.window_advice import advise
 from tests.commands import AT, claim, park
 from tests.gateway.conftest import Serve, define, start_run
 
 OPS = Path(__file__).resolve().parent.parent.parent / "ops"
+
+DAY_US = 86_400_000_000
 
 # The interface's list, written down once more.
 PROMISED = {
@@ -116,6 +124,68 @@ def test_starts_replays_and_conflicts_are_counted_by_what_became_of_them(serve: 
     assert "order-1" not in client.get("/metrics").text
 
 
+def test_every_endpoint_with_replays_or_conflicts_has_a_total_to_divide_by(serve: Serve) -> None:
+    client = serve(dev=True).client()
+    define(client)
+    for number in (1, 1, 2):
+        start_run(client, {"n": number}, "order-1")
+    assert value(client, "semel_replays_total", endpoint="start_run") == 1
+    assert value(client, "semel_conflicts_total", endpoint="start_run") == 1
+    requests = [value(client, "semel_requests_total", endpoint="start_run", status=s) for s in ("200", "422")]
+    assert sum(requests) == 3
+
+
+def test_ages_of_keys_that_came_again_are_in_the_store_when_the_gateway_has_stopped(store: Store) -> None:
+    settings = Settings(url="memory://", dev=True, run_key_window_us=7 * DAY_US)
+    store.close, close = (lambda: None), store.close  # type: ignore[method-assign]
+    with embedded(settings, store) as (url, _), httpx.Client(base_url=url) as client:
+        define(client)
+        for _ in range(2):
+            start_run(client, key="order-1")
+        while not value(client, "semel_retry_age_seconds_count", tool="run"):
+            pass  # it is looked up beside the answer
+    [page] = pages(store, "default")
+    assert (page.kind, page.name, page.ages.retries) == (KEY, "run", 1)
+    assert page.ages.window_us == 7 * DAY_US
+    [advice] = advise(store, "default")
+    assert advice.stock is not None
+    assert advice.stock.kept(7 * DAY_US) == 7  # one key in less than a day
+    close()
+
+
+def test_ages_wait_for_a_store_that_is_away(serve: Serve) -> None:
+    store = FlakyStore(MemoryStore())
+    served = serve(store, dev=True)
+    book = served.services.metrics.ages
+    ages = Ages()
+    ages.saw([1], 0)
+    book.add(Subject("acme", KEY, "run"), ages)
+    store.down = True
+    asyncio.run(merge_ages(served.services))
+    store.down = False
+    asyncio.run(merge_ages(served.services))
+    assert [page.ages.retries for page in pages(store, "acme")] == [1]
+
+
+class Broken(FlakyStore):
+    """A store that fails in a way that nobody foresaw."""
+
+    def before(self, name: str) -> None:
+        if self.down:
+            raise ZeroDivisionError
+
+
+def test_a_gateway_stops_also_if_its_ages_cannot_be_merged() -> None:
+    store = Broken(MemoryStore())
+    with embedded(Settings(url="memory://", dev=True), store) as (_, services):
+        ages = Ages()
+        ages.saw([1], 0)
+        services.metrics.ages.add(Subject("acme", KEY, "run"), ages)
+        store.down = True
+    store.down = False
+    assert pages(store, "acme") == []
+
+
 def test_gauges_say_what_waits_for_people_and_for_the_bus(serve: Serve) -> None:
     store = MemoryStore()
     served = serve(store, dev=True)
@@ -168,6 +238,16 @@ def rules() -> list[dict[str, Any]]:
     return [rule for group in groups for rule in group["rules"]]
 
 
+def alerts() -> list[dict[str, Any]]:
+    return [rule for rule in rules() if "alert" in rule]
+
+
+def alert(name: str) -> str:
+    """What the alert asks for."""
+    [expr] = [rule["expr"] for rule in alerts() if rule["alert"] == name]
+    return str(expr)
+
+
 def panels() -> list[dict[str, Any]]:
     board = json.loads((OPS / "grafana.json").read_text(encoding="utf-8"))
     return [panel for panel in board["panels"] if panel["type"] != "row"]
@@ -196,11 +276,54 @@ def test_labels_in_rules_and_dashboard_are_those_of_their_metrics() -> None:
 
 
 def test_every_alert_says_how_bad_it_is_and_what_to_do() -> None:
-    names = [rule["alert"] for rule in rules()]
+    names = [rule["alert"] for rule in alerts()]
     assert len(names) == len(set(names)) >= 6
-    for rule in rules():
+    for rule in alerts():
         assert rule["labels"]["severity"] in ("page", "ticket")
         assert {"summary", "description"} <= rule["annotations"].keys()
+
+
+def test_recorded_rates_are_those_that_alerts_use_and_have_an_endpoint() -> None:
+    recorded = {rule["record"]: rule["expr"] for rule in rules() if "record" in rule}
+    used = {name for rule in alerts() for name in re.findall(r"\bsemel:[\w:]+", rule["expr"])}
+    assert used <= recorded.keys()
+    assert {"semel:replays:ratio_5m", "semel:conflicts:ratio_5m"} <= recorded.keys()
+    for expr in recorded.values():
+        # Each side by endpoint, and the requests of the same time below the line.
+        [span] = set(re.findall(r"\[(\w+)\]", expr))
+        assert expr.count("sum by (endpoint)") == expr.count("sum") == 3
+        assert expr.endswith(f"/ sum by (endpoint) (rate(semel_requests_total[{span}]))")
+
+
+def test_a_jump_of_conflicts_is_measured_against_the_past_of_the_same_endpoint() -> None:
+    expr = alert("SemelConflictsJump")
+    assert "semel:conflicts:ratio_5m <= 3 * semel:conflicts:ratio_1h offset 15m" in expr
+    assert re.search(r"semel:conflicts:ratio_5m > 0\.\d+", expr)  # a floor
+
+
+def test_the_dashboard_shows_replay_and_conflict_rates_of_each_endpoint() -> None:
+    for name in ("semel_replays_total", "semel_conflicts_total"):
+        shown = [target["expr"] for panel in panels() for target in panel["targets"]]
+        per = "sum by (endpoint) (rate({}[$__rate_interval]))"
+        assert f"{per.format(name)} / {per.format('semel_requests_total')}" in shown
+
+
+def test_parentheses_of_every_query_close() -> None:
+    for query in queries():
+        depth = 0
+        for character in query:
+            depth += {"(": 1, ")": -1}.get(character, 0)
+            assert depth >= 0, query
+        assert depth == 0, query
+
+
+def test_panels_do_not_lie_on_each_other() -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in panels():
+        place = panel["gridPos"]
+        cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
+        assert not cells & taken, panel["title"]
+        taken |= cells
 
 
 def test_the_dashboard_has_a_place_and_a_name_for_every_panel() -> None:

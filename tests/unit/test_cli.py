@@ -29,6 +29,7 @@ LOOKING = [
     ("audit", "verify"),
     ("audit", "duplicates"),
     ("audit", "export"),
+    ("windows",),
     ("doctor",),
 ]
 

@@ -20,6 +20,7 @@ from semel.cli.output import complain
 from semel.cli.records import records
 from semel.cli.runbook import runbook
 from semel.cli.serve import serve
+from semel.cli.windows import windows
 from semel.cli.worker import worker
 from semel.errors import (
     ApprovalError,
@@ -88,5 +89,5 @@ def main() -> None:
     """Side effects that land once, however often they are retried."""
 
 
-for command in (demo, bench, serve, worker, runbook, keys, records, approvals, audit_, examine):
+for command in (demo, bench, serve, worker, runbook, keys, records, approvals, audit_, examine, windows):
     main.add_command(command)

@@ -38,6 +38,9 @@ class Door(Protocol):
     def decide(self, verb: str, job_id: str, told: dict[str, Any]) -> Data:
         """The decision that stands: `approve` or `reject`, told a reason, a revision, a job_hash."""
 
+    def windows(self, tool: str | None) -> list[Data]:
+        """What the ages of retries say, per tool."""
+
     def duplicates(self, within: str, progress: Progress) -> Data: ...
 
     def events(self) -> Iterator[Data]:

@@ -104,6 +104,10 @@ class ServerDoor:
         body = {name: value for name, value in told.items() if value is not None}
         return self._data(self._send("POST", f"/approvals/{_in_path(job_id)}/{verb}", body=body))
 
+    def windows(self, tool: str | None) -> list[Data]:
+        found: list[Data] = self._get("/windows", None if tool is None else {"tool": tool})["items"]
+        return found
+
     def duplicates(self, within: str, progress: Progress) -> Data:
         del progress  # the gateway reads the log, and tells when it is done
         return self._data(self._send("GET", "/audit/duplicates", {"within": within}, timeout_s=_REPORT_S))

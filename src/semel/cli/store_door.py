@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from semel import audit_export, audit_report
+from semel import audit_export, audit_report, window_advice
 from semel.approvals import ApprovalRequest, Decision
 from semel.cli.doors import Data, Progress, Verdict
 from semel.flow.approvals import JobApprovals
@@ -46,6 +46,10 @@ class StoreDoor:
 
     def decide(self, verb: str, job_id: str, told: dict[str, Any]) -> Data:
         return _decision(getattr(self._ledger.approvals, verb)(job_id, by=self._person(), **told))
+
+    def windows(self, tool: str | None) -> list[Data]:
+        found = window_advice.advise(self._ledger.store, self._ledger.tenant, tool)
+        return [window_advice.as_data(each) for each in found]
 
     def duplicates(self, within: str, progress: Progress) -> Data:
         ledger = self._ledger

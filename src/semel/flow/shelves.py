@@ -16,6 +16,7 @@ message             message/<id>          outbox: when
 handled message     inbox/<consumer>/<id> expiry
 dead letter         dead_<digest>         dead: when it was put aside; expiry
 the tenant's lock   lock
+ages of retries     ages/<kind>/<name>    ages: 0 (semel.age_book)
 """
 
 from __future__ import annotations

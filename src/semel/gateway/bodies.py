@@ -182,5 +182,9 @@ class RecordsQuery(ListQuery):
     tool: Label | None = None
 
 
+class WindowsQuery(NoQuery):
+    tool: Label | None = None
+
+
 class DuplicatesQuery(NoQuery):
     within: DurationText = "60s"

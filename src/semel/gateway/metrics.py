@@ -1,4 +1,7 @@
-"""What is counted, for Prometheus. A key or the id of a run is never a label, and tenants are bounded."""
+"""What is counted, for Prometheus. A key or the id of a run is never a label, and tenants are bounded.
+
+How old keys were when they came again is also kept in the store (`ages`), where `semel windows` reads it.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Any, TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from semel.age_book import AgeBook
 from semel.flow.problems import Problem
 
 M = TypeVar("M", Counter, Histogram)
@@ -30,6 +34,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.ages = AgeBook()  # upkeep merges it into the store
         self._tenants: set[str] = set()
         self._children: dict[tuple[Counter | Histogram, tuple[str, ...]], Any] = {}
         ProcessCollector(registry=self.registry)

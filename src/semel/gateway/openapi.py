@@ -207,6 +207,15 @@ _EXPLAINED = {
         _object(explanation=_EXPLANATION, history={"type": "array", "items": _HAPPENING}),
     ]
 }
+_NUMBER_OR_NULL: Schema = {"type": ["number", "null"]}
+_KEEPS: Schema = {"anyOf": [_object(records=_INTEGER, bytes=_INTEGER), {"type": "null"}]}
+_WINDOW = _object(
+    tool=_TEXT, kind=_TEXT, retries=_INTEGER, first_at=_TIME_OR_NULL, last_at=_TIME_OR_NULL,
+    ages={"type": "array", "items": _object(under=_TEXT, retries=_INTEGER)}, covering=_TEXT,
+    window=_TEXT_OR_NULL, later_than_window=_INTEGER, met_window=_INTEGER, late_in_window=_INTEGER,
+    too_short={"type": "boolean"}, records_a_day=_NUMBER_OR_NULL, record_bytes=_NUMBER_OR_NULL,
+    window_keeps=_KEEPS, covering_keeps=_KEEPS, remarks=_NAMES,
+)  # fmt: skip
 _LINE = _object(
     lane=_INTEGER, seq=_INTEGER, at=_TIME, tenant=_TEXT, type=_TEXT, scope=_TEXT, key=_TEXT, record_id=_TEXT,
     state=_TEXT, fence=_INTEGER, tool=_TEXT, version=_TEXT, digest=_TEXT, expires_at=_TIME_OR_NULL,
@@ -243,6 +252,7 @@ _ANSWERS: Schema = {
     "Record": _RECORD,
     "ExplainedRecord": _EXPLAINED,
     "Records": _page(_reference("Record")),
+    "Windows": _page(_WINDOW),
     "Events": _page(_LINE),
     "Duplicates": _DUPLICATES,
     "DeadLetter": _DEAD_LETTER,

@@ -1,13 +1,24 @@
-"""Handlers of records."""
+"""Handlers of records, and of what their retries say."""
 
 from __future__ import annotations
 
+import asyncio
+
+from semel import window_advice
 from semel.errors import RecordNotInDoubt
 from semel.flow.problems import Problem
-from semel.gateway.bodies import RecordsQuery, ResolveBody
+from semel.flow.values import Page
+from semel.gateway.bodies import RecordsQuery, ResolveBody, WindowsQuery
 from semel.gateway.call import Call, Reply, shown
 from semel.gateway.every_record import EveryRecord, Said, Wanted
 from semel.records import NO_RESULT
+
+
+async def list_windows(call: Call) -> Reply:
+    """What the ages of retries say about windows: a few items, so one page."""
+    query: WindowsQuery = call.query
+    found = await asyncio.to_thread(window_advice.advise, call.services.store, call.tenant, query.tool)
+    return call.page(Page([window_advice.as_data(each) for each in found], None))
 
 
 async def list_records(call: Call) -> Reply:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime
 
-from semel.clock import rfc3339
+from semel.age_book import KEY, Subject
+from semel.ages import Ages
 from semel.errors import SemelError
+from semel.flow.keys import key_record
 from semel.gateway.services import Services
 
 
@@ -23,12 +24,17 @@ class RetryAges:
             self._looking = asyncio.ensure_future(self._observe(tenant, scope, key))
 
     async def _observe(self, tenant: str, scope: str, key: str) -> None:
-        flow = self._services.flow
+        flow, metrics = self._services.flow, self._services.metrics
+        id_ = flow.keys.id(tenant, scope, key)
         try:
-            record = await flow.keys.find(tenant, scope, key)
-            now = rfc3339(await flow.cabinet.now_us())
+            document = (await flow.cabinet.fetch(tenant, id_)).get(id_)
+            now_us = await flow.cabinet.now_us()
         except SemelError:
             return  # an age less is no loss
-        if record is not None and now is not None:
-            age = datetime.fromisoformat(now) - datetime.fromisoformat(record["created_at"])
-            self._services.metrics.retried(scope, max(0.0, age.total_seconds()))
+        if document is None:
+            return
+        record = key_record(document)
+        metrics.retried(scope, max(0, now_us - record.created_us) / 1e6)
+        ages = Ages()
+        ages.met([now_us], record.created_us, record.expires_us)
+        metrics.ages.add(Subject(tenant, KEY, scope), ages)

@@ -98,6 +98,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", _RECORD, READ, records.get_record, "ExplainedRecord", problems=("record_not_found",)),
     Route("POST", f"{_RECORD}/resolve", ADMIN, records.resolve_record, "Record", bodies.ResolveBody,
           problems=("record_not_found", "record_not_in_doubt")),
+    Route("GET", f"{_V1}/windows", READ, records.list_windows, "Windows", query=bodies.WindowsQuery),
     Route("GET", f"{_V1}/audit", AUDIT, audit.list_events, "Events", query=ListQuery),
     Route("GET", f"{_V1}/audit/duplicates", AUDIT, audit.find_duplicates, "Duplicates",
           query=bodies.DuplicatesQuery),

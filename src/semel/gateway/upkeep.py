@@ -1,9 +1,10 @@
-"""What goes on besides requests: messages leave, time passes, records are swept, gauges are read."""
+"""What goes on besides requests: messages leave, time passes, records are swept, what was counted is kept."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 from semel.errors import SemelError
@@ -17,6 +18,12 @@ from semel.sweep import Sweeper
 
 # A lapsed record reads as in doubt, swept or not; sweeping only has to keep up.
 _SWEEP_EVERY_S = 5.0
+
+# A gateway that is killed loses the ages of so long. Windows are chosen from months of them.
+_AGES_EVERY_S = 10.0
+
+# When the gateway stops they are merged once more, but a store that is away does not hold it up.
+_AGES_LAST_S = 2.0
 
 # As often as Prometheus usually looks.
 _GAUGES_EVERY_S = 15.0
@@ -38,6 +45,7 @@ def background(services: Services) -> list[tuple[str, Coroutine[Any, Any, None]]
         "upkeep": services.flow.upkeep.run,
         "sweep": lambda: _sweep(services),
         "gauges": lambda: _gauges(services),
+        "ages": lambda: _ages(services),
     }
     return [(name, _going(services, name, work)) for name, work in works.items()]
 
@@ -60,6 +68,24 @@ async def _sweep(services: Services) -> None:
         except SemelError:
             pass  # the store is away: what is due stays due
         await services.clock.asleep(_SWEEP_EVERY_S)
+
+
+async def _ages(services: Services) -> None:
+    try:
+        while True:
+            await services.clock.asleep(_AGES_EVERY_S * (0.75 + 0.5 * services.clock.random()))
+            await merge_ages(services)
+    finally:
+        # Whatever goes wrong here, the stop goes on.
+        with suppress(Exception):
+            async with asyncio.timeout(_AGES_LAST_S):
+                await merge_ages(services)
+
+
+async def merge_ages(services: Services) -> None:
+    """Ages that were counted are in the store, if it takes them."""
+    with suppress(SemelError):  # the store is away: they are kept for the next time
+        await asyncio.to_thread(services.metrics.ages.merge, services.store)
 
 
 async def _gauges(services: Services) -> None:

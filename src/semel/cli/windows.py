@@ -1,0 +1,115 @@
+"""`semel windows`: how late retries come, which window covers them, and what it would store."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+import click
+from rich.text import Text
+
+from semel.age_book import KEY
+from semel.cli.desk import Desk, looks_at_store
+from semel.cli.doors import Data
+from semel.cli.output import Cell
+from semel.durations import microseconds
+
+# Where the columns of the small picture end: each of them is a bound that ages are counted by.
+_COLUMNS = ("1s", "10s", "1m", "10m", "1h", "6h", "24h", "3d", "7d", "30d")
+_COLUMNS_US = tuple(microseconds(text) for text in _COLUMNS)
+
+_BARS = "·▁▂▃▄▅▆▇█"
+_BAR_CHARACTERS = 40
+
+_SIZES = (("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1_000))
+
+_TABLE = ("TOOL", "RETRIES", "AGES", "99.9 % WITHIN", "WINDOW", "KEEPS", "WOULD KEEP")
+
+
+@click.command()
+@click.option("--tool", metavar="NAME", help="Only this one, with all ages.")
+@looks_at_store
+def windows(desk: Desk, tool: str | None) -> None:
+    """Retry ages seen per tool, the window that covers 99.9 % of them, and what it stores."""
+    with desk.out.progress("Reading ages and records"), desk.door() as door:
+        found = door.windows(tool)
+    if desk.out.as_json:
+        desk.out.data({"items": found})
+    elif not found:
+        of = f" of {tool}" if tool else ""
+        desk.out.say(f"No retries{of} were seen{desk.in_tenant}: there is nothing to choose by yet.")
+    else:
+        _tell(desk, found, whole=tool is not None)
+
+
+# --- for people -----------------------------------------------------------------------------------
+
+
+def _tell(desk: Desk, found: Sequence[Data], *, whole: bool) -> None:
+    desk.out.table(_TABLE, [_row(advice) for advice in found])
+    desk.out.say()
+    desk.out.say(
+        f"Ages, from left to right: under {', '.join(_COLUMNS)}, and more. Keeps: about, at the present rate."
+    )
+    if any(advice["kind"] == KEY for advice in found):
+        desk.out.say("Keys of clients are those of the gateway; their retries are sampled.")
+    for advice in found:
+        if whole:
+            desk.out.say()
+            desk.out.table(("UNDER", "RETRIES", ""), _histogram(advice["ages"]))
+        _tell_remarks(desk, advice)
+
+
+def _tell_remarks(desk: Desk, advice: Data) -> None:
+    remarks = advice["remarks"]
+    if remarks:
+        desk.out.say()
+        desk.out.say(_named(advice), "bold red" if advice["too_short"] else "bold")
+    for remark in remarks:
+        desk.out.say(f"  {remark}")
+
+
+def _row(advice: Data) -> Sequence[Cell]:
+    return (
+        _named(advice),
+        f"{advice['retries']:,}",
+        _picture(advice["ages"]),
+        advice["covering"],
+        Text(_window(advice), "bold red" if advice["too_short"] else ""),
+        _stored(advice["window_keeps"]),
+        _stored(advice["covering_keeps"]),
+    )
+
+
+def _named(advice: Data) -> str:
+    return f"{advice['tool']} (keys of clients)" if advice["kind"] == KEY else str(advice["tool"])
+
+
+def _window(advice: Data) -> str:
+    return (advice["window"] or "unknown") + (" TOO SHORT" if advice["too_short"] else "")
+
+
+def _stored(keeps: Data | None) -> str:
+    return "-" if keeps is None else f"{keeps['records']:,} records, {_bytes(keeps['bytes'])}"
+
+
+def _bytes(count: int) -> str:
+    unit, size = next(((unit, size) for unit, size in _SIZES if count >= size), ("B", 1))
+    return f"{count / size:.{0 if count >= 10 * size else 1}f} {unit}"
+
+
+def _picture(ages: Sequence[Data]) -> str:
+    """One character per column: the tallest is the most, and what is not nothing is visible."""
+    columns = [0] * (len(_COLUMNS_US) + 1)
+    for age in ages:
+        columns[bisect_left(_COLUMNS_US, microseconds(age["under"]))] += age["retries"]
+    tallest = max(columns)
+    return "".join(_BARS[-(-count * (len(_BARS) - 1) // tallest)] for count in columns)
+
+
+def _histogram(ages: Sequence[Data]) -> list[tuple[str, str, str]]:
+    most = max(age["retries"] for age in ages)
+    return [
+        (age["under"], f"{age['retries']:,}", "█" * -(-age["retries"] * _BAR_CHARACTERS // most))
+        for age in ages
+    ]
