@@ -49,9 +49,11 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command()
 @_options
+@click.option("--probes", multiple=True, metavar="MODULE",
+              help="Ask the probes of its contracts about calls in doubt; may be repeated.")  # fmt: skip
 @click.option("--dev", is_flag=True, default=None, help="No credentials, every role, this machine only.")
 @click.option("--sample", is_flag=True, help=f"Define a small workflow, {_SAMPLE}, to try things with.")
-def serve(sample: bool, **given: Any) -> None:
+def serve(sample: bool, probes: tuple[str, ...], **given: Any) -> None:
     """Serve runs, jobs, approvals and records over HTTP until Ctrl-C or SIGTERM.
 
     A stop takes no new requests, ends those in flight and closes the store; no answer that was given is lost.
@@ -64,7 +66,7 @@ def serve(sample: bool, **given: Any) -> None:
     from semel.gateway.settings import read
 
     try:
-        settings = read(given, os.environ)
+        settings = read({**given, "probes": ",".join(probes) if probes else None}, os.environ)
     except ValueError as wrong:
         raise click.UsageError(f"{wrong}. Nothing was started.") from None
     server.log_to_stderr()

@@ -22,6 +22,7 @@ from semel.clock import Clock, rfc3339
 from semel.durations import microseconds
 from semel.errors import OpenError
 from semel.ledger import DEFAULT_URL, Ledger
+from semel.probing import contracts_in
 from semel.stores.urls import hide_password, need, open_store
 from semel.worker import module as modules
 from semel.worker.doors import Away, Door
@@ -29,7 +30,7 @@ from semel.worker.handlers import Handler
 from semel.worker.work import Worker
 
 if TYPE_CHECKING:
-    from types import FrameType
+    from types import FrameType, ModuleType
 
 _DEFAULT_TENANT = "default"
 
@@ -64,10 +65,12 @@ _DURATION = _DurationParam()
 def worker(module: str, url: str | None, server: str | None, topics: tuple[str, ...], **told: Any) -> int:
     """Run the functions that MODULE marks with @semel.handler("topic"), until Ctrl-C or SIGTERM.
 
-    MODULE is a name that can be imported, or the path of a Python file. A signal ends it in order: no new
-    jobs, running ones may end. A second one ends it at once.
+    MODULE is a name that can be imported, or the path of a Python file. Probes of the contracts in it are
+    asked about calls in doubt. A signal ends it in order: no new jobs, running ones may end. A second one
+    ends it at once.
     """
-    handlers = _chosen(_handlers(module), topics)
+    loaded, found = _loaded(module)
+    handlers = _chosen(found, topics)
     store_url = url or DEFAULT_URL
     store = open_store(store_url)
     worker_id = f"{socket.gethostname()}:{os.getpid()}"
@@ -84,14 +87,16 @@ def worker(module: str, url: str | None, server: str | None, topics: tuple[str, 
             lease_s=told["lease_s"],
             grace_s=told["grace_s"],
             tell=board.tell,
+            contracts=contracts_in(loaded),
         )
         left = asyncio.run(_run(working))
     return 1 if left else 0
 
 
-def _handlers(module: str) -> Mapping[str, Handler]:
+def _loaded(module: str) -> tuple[ModuleType, Mapping[str, Handler]]:
     try:
-        return modules.load(module)
+        loaded = modules.run(module)
+        return loaded, modules.handlers_of(loaded)
     except modules.NoHandlers as wrong:
         raise click.BadParameter(str(wrong), param_hint="MODULE") from None
 

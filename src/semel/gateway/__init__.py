@@ -8,7 +8,8 @@ strict_json  bytes to JSON, or why not                  idempotency  the key tha
 cursors      where a list goes on                       problems     whatever goes wrong, as RFC 9457
 services     what handlers call                         call         one request as a handler gets it
 flows        workflows, runs, jobs, approvals           records      handlers of records
-every_record records of tools and of keys, as one list  audit        handlers of the audit log
+every_record records of every kind, as one list        audit        handlers of the audit log
 operate      health, readiness, metrics                 metrics      what is counted; retries: ages of keys
-upkeep       what goes on besides requests              openapi      the routes as OpenAPI
+upkeep       what goes on besides requests              probes       which probes it asks, for whom
+openapi      the routes as OpenAPI
 """

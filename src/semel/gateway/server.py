@@ -100,8 +100,8 @@ def address(listener: socket.socket) -> str:
 
 def run(settings: Settings, store: Store, began: Callable[[str, Services], None]) -> None:
     """Serve until a signal asks for the stop; then everything has ended and the store is closed."""
-    listener = listen(settings.host, settings.port)
     app = build(settings, store)
+    listener = listen(settings.host, settings.port)
     where, services = address(listener), app.state.services
     try:
         Server(app, lambda: began(where, services)).run(sockets=[listener])
@@ -112,8 +112,8 @@ def run(settings: Settings, store: Store, began: Callable[[str, Services], None]
 @contextmanager
 def embedded(settings: Settings, store: Store, **parts: Any) -> Iterator[tuple[str, Services]]:
     """A gateway on a thread of this process, on a free port of the loopback: its address and its parts."""
-    listener = listen("127.0.0.1", 0)
     app = build(settings, store, **parts)
+    listener = listen("127.0.0.1", 0)
     began = threading.Event()
     server = Server(app, began.set)
     thread = threading.Thread(target=server.run, args=([listener],), name="semel-gateway", daemon=True)

@@ -14,7 +14,9 @@ from semel.flow.gate import LockPolicy
 from semel.gateway.auth import ApiKeys
 from semel.gateway.cursors import Cursors
 from semel.gateway.metrics import Metrics
+from semel.gateway.probes import prober_of
 from semel.gateway.settings import Settings
+from semel.probing import Prober
 from semel.stores.base import Store
 
 
@@ -29,6 +31,7 @@ class Services:
     metrics: Metrics
     cursors: Cursors
     api_keys: ApiKeys
+    prober: Prober | None  # if the settings name modules with probes
     stopping: asyncio.Event  # set once the gateway begins to stop: long waits end early
 
     @property
@@ -44,6 +47,7 @@ def assemble(settings: Settings, store: Store, bus: Bus | None = None) -> Servic
         await bus.wait(tenant, list(topics), seconds)
 
     flow = Flow(store, _policy(settings), send=bus.publish, wait=wait, cleanup_failed=metrics.cleanup_failed)
+    api_keys = ApiKeys(flow.cabinet)
     return Services(
         settings=settings,
         store=store,
@@ -51,7 +55,8 @@ def assemble(settings: Settings, store: Store, bus: Bus | None = None) -> Servic
         bus=bus,
         metrics=metrics,
         cursors=Cursors(store.secret_key),
-        api_keys=ApiKeys(flow.cabinet),
+        api_keys=api_keys,
+        prober=prober_of(settings.probes, store, api_keys),
         stopping=asyncio.Event(),
     )
 

@@ -38,6 +38,7 @@ class Settings:
     lock_wait_us: int = 2_000_000
     lock_ttl_us: int = 10_000_000
     run_key_window_us: int | None = 90 * 86_400_000_000  # None: for ever
+    probes: tuple[str, ...] = ()  # modules whose contracts have probes
     dev: bool = False
     log: Literal["all", "problems", "none"] = "all"
     tenant_rate_per_s: float = TENANT_RATE_PER_S  # 0: no limit
@@ -99,6 +100,13 @@ def _window(name: str, text: str) -> int | None:
     return None if text == "forever" else _duration(name, text)
 
 
+def _modules(name: str, text: str) -> tuple[str, ...]:
+    found = tuple(part.strip() for part in text.split(","))
+    if not all(found):
+        raise ValueError(f"{_flag(name)} is one module, or several with commas between them, not {text!r}")
+    return found
+
+
 def _switch(name: str, text: str) -> bool:
     if text.lower() not in (*_TRUE, *_FALSE):
         raise ValueError(f"{_flag(name)} is on or off, not {text!r}")
@@ -126,6 +134,7 @@ _READ: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "lock_wait": ("lock_wait_us", _duration),
     "lock_ttl": ("lock_ttl_us", _duration),
     "run_key_window": ("run_key_window_us", _window),
+    "probes": ("probes", _modules),
     "dev": ("dev", _switch),
     "log": ("log", _one_of("all", "problems", "none")),
     "tenant_rate": ("tenant_rate_per_s", _rate),

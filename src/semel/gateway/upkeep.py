@@ -47,6 +47,8 @@ def background(services: Services) -> list[tuple[str, Coroutine[Any, Any, None]]
         "gauges": lambda: _gauges(services),
         "ages": lambda: _ages(services),
     }
+    if services.prober is not None:
+        works["probes"] = services.prober.run
     return [(name, _going(services, name, work)) for name, work in works.items()]
 
 

@@ -1,15 +1,23 @@
-"""A worker: leases as many jobs as it has hands for, until it has to stop; then it ends what it began."""
+"""A worker: leases as many jobs as it has hands for, until it has to stop; then it ends what it began.
+
+Meanwhile it asks the probes of its contracts about what is in doubt.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
 
+from semel.contract import Contract
 from semel.ledger import Ledger
+from semel.probing import Prober
 from semel.worker.attempt import Attempt, Slots, Tell, Workshop
 from semel.worker.doors import Away, Door, Leased
 from semel.worker.handlers import Handler
-from semel.worker.loops import HandlerLoops
+from semel.worker.loops import Ended, HandlerLoops
 
 # How long one request for jobs waits: a lost doorbell costs at most this, and so does a stop.
 _WAIT_S = 1.0
@@ -22,6 +30,9 @@ _IN_HAND_MAX = 1_000
 
 # What a gateway gives at once.
 _LEASED_MAX = 200
+
+# A prober that is told to stop does so at once, unless an asynchronous handler or probe blocks their loop.
+_PROBES_END_S = 1.0
 
 
 class Worker:
@@ -38,6 +49,7 @@ class Worker:
         lease_s: float = 60.0,
         grace_s: float = 30.0,
         tell: Tell,
+        contracts: Iterable[Contract] = (),
     ) -> None:
         self._door = door
         self._ledger = ledger
@@ -47,6 +59,8 @@ class Worker:
         self._lease_s = lease_s
         self._grace_s = grace_s
         self._tell = tell
+        self._prober = Prober(ledger, contracts, tell=self._tell_from_probes)
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._attempts: set[asyncio.Task[None]] = set()
         self._stopping: asyncio.Future[None] | None = None
         self._asked_to_stop = False
@@ -69,11 +83,13 @@ class Worker:
         try:
             await self._door.open()
             self._tell("worker.started", worker_id=self._worker_id, topics=sorted(self._handlers))
+            probing = self._begin_probing(shop)
             try:
                 await self._lease_until_stopped(shop)
             finally:
                 self.stop()
                 left = await self._finish()
+                await self._end_probing(probing)
             self._tell("worker.stopped", left=left)
             return left
         finally:
@@ -91,6 +107,26 @@ class Worker:
             worker_id=self._worker_id,
             tell=self._tell,
         )
+
+    def _begin_probing(self, shop: Workshop) -> Future[Ended] | None:
+        """On the loop of the handlers: they and the probes may share clients that belong to a loop."""
+        if not (self._prober.needed and shop.clock.runs):
+            return None
+        self._loop = asyncio.get_running_loop()
+        return shop.loops.run(self._prober.run)
+
+    async def _end_probing(self, probing: Future[Ended] | None) -> None:
+        if probing is not None:
+            self._prober.stop()
+            await asyncio.wait((asyncio.wrap_future(probing),), timeout=_PROBES_END_S)
+
+    def _tell_from_probes(self, event: str, **facts: Any) -> None:
+        """On our own loop, where everything else is told."""
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(partial(self._tell, event, **facts))
+        except RuntimeError:
+            pass  # the worker has ended
 
     async def _lease_until_stopped(self, shop: Workshop) -> None:
         while not shop.stopping.done():
