@@ -319,6 +319,7 @@ def _meet(point: str, number: signal.Signals) -> None:
             os.kill(os.getpid(), left.pop())
 
     _watch_commits(reach)
+    _watch_decisions_leave(reach)
     _watch_answers(reach)
 
 
@@ -336,6 +337,24 @@ def _watch_commits(reach: Callable[[str], None]) -> None:
         return committed
 
     Cabinet.write = watched  # type: ignore[method-assign]
+
+
+def _watch_decisions_leave(reach: Callable[[str], None]) -> None:
+    """Of all messages those that announce a decision: others leave before and after it."""
+    from semel.flow.outbox import Outbox, Send
+
+    begin = Outbox.__init__
+
+    def watched(self: Outbox, cabinet: Any, send: Send) -> None:
+        async def leave(message: Any) -> None:
+            step = "publish" if message.id.startswith("approval:") else ""
+            reach(f"before {step}")
+            await send(message)
+            reach(f"after {step}")
+
+        begin(self, cabinet, leave)
+
+    Outbox.__init__ = watched  # type: ignore[method-assign]
 
 
 def _watch_answers(reach: Callable[[str], None]) -> None:

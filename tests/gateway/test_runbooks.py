@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from semel.bus import open_bus
+from semel.flow import deciding, progress
+from semel.flow.cabinet import Cabinet
+from semel.flow.model import Decision, Job
+from semel.flow.outbox import Outbox
+from semel.flow.progress import Change
+from semel.flow.values import Answer
+from semel.stores.urls import open_store
 from tests.faults.places import PLACES
-from tests.gateway.conftest import define, limit, start_run
+from tests.gateway.conftest import Serve, define, limit, start_run
 from tests.gateway.serving import PATIENCE_S, Gateways, gateways, run_ids, semel
 from tests.missing import cannot
+from tests.nats_server import NatsServer, free_port
 
 STORES = [place.name for place in PLACES]
 
@@ -97,6 +109,147 @@ def test_the_runbook_of_admission_fails_where_something_is_wrong(tmp_path: Path,
     assert done.returncode == 1, done.stdout + done.stderr
     failed = [check["name"] for check in json.loads(done.stdout)["checks"] if not check["ok"]]
     assert "the only slot is filled" in failed
+
+
+def test_a_runbook_says_that_nobody_answers(tmp_path: Path) -> None:
+    for name in ("admission", "approvals"):
+        done = semel("runbook", name, "--server", f"http://127.0.0.1:{free_port()}")
+        assert done.returncode == 4, done.stdout + done.stderr
+        assert "does not answer" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+# --- approvals ----------------------------------------------------------------------------------------
+
+APPROVALS = [
+    f"{verb}: {what}"
+    for verb, past, state in (("approve", "approved", "queued"), ("reject", "rejected", "denied"))
+    for what in (
+        "a run waits",
+        "not by who submitted it",
+        "the question is shown",
+        "decided",
+        f"5 parallel retries are told already_{past}",
+        "the other decision conflicts",
+        "the message's id is approval:<job_id>",
+        f"the job is {state}",
+    )
+]
+
+
+def failed_checks(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """The names of the checks that do not hold; there are some, and the exit code says so."""
+    assert done.returncode == 1, done.stdout + done.stderr
+    told = json.loads(done.stdout)
+    assert told["ok"] is False
+    return [check["name"] for check in told["checks"] if not check["ok"]]
+
+
+def test_the_runbook_of_approvals_passes(url: str) -> None:
+    checks = check_passed(semel("runbook", "approvals", "--json", "--url", url))
+    assert checks[1:] == APPROVALS
+
+
+def test_the_runbook_of_approvals_passes_with_nats_which_keeps_its_two_decisions(tmp_path: Path) -> None:
+    nats = NatsServer()
+    try:
+        nats.start()
+        store = store_url("sqlite", tmp_path)
+        check_passed(semel("runbook", "approvals", "--json", "--url", store, "--bus", nats.url()))
+        kept = asyncio.run(_decisions_kept(nats.url(), store))
+        assert kept == ["approval.approved", "approval.rejected"]
+    finally:
+        nats.remove()
+
+
+async def _decisions_kept(bus_url: str, store_url: str) -> list[str]:
+    bus, store = open_bus(bus_url), open_store(store_url)
+    await bus.start()
+    try:
+        # What the gateway had not sent when it was stopped; what it had sent is known to the broker.
+        await Outbox(Cabinet(store), bus.publish).run_once()
+        line = await bus.subscribe("test", "approval")
+        found = [await line.next(PATIENCE_S) for _ in range(2)]
+        return sorted(delivery.message.type for delivery in found if delivery)
+    finally:
+        await bus.stop()
+        await store.aclose()
+
+
+def test_the_runbook_of_approvals_works_with_keys_and_leaves_nothing_behind(serve: Serve) -> None:
+    served = serve()
+    admin, approver = served.key("admin", principal="ops"), served.key("approver", principal="boss")
+    words = ("runbook", "approvals", "--json", "--server", served.url)
+    check_passed(semel(*words, SEMEL_API_KEY=admin, SEMEL_APPROVER_KEY=approver))
+    client = served.client(X_API_Key=admin)
+    assert [run_ids(client, status=status) for status in ("running", "waiting")] == [[], []]
+    assert client.get("/api/v1/workflows").json()["items"] == []
+
+
+def test_the_runbook_of_approvals_fails_where_one_person_has_both_keys(serve: Serve) -> None:
+    served = serve()
+    admin, approver = served.key("admin", principal="ops"), served.key("approver", principal="ops")
+    words = ("runbook", "approvals", "--json", "--server", served.url)
+    done = semel(*words, SEMEL_API_KEY=admin, SEMEL_APPROVER_KEY=approver)
+    assert {"approve: decided", "reject: decided"} <= set(failed_checks(done))
+
+
+def test_the_runbook_of_approvals_fails_without_an_approver_s_key(serve: Serve) -> None:
+    served = serve()
+    done = semel(
+        *("runbook", "approvals", "--json", "--server", served.url),
+        SEMEL_API_KEY=served.key("admin", principal="ops"),
+    )
+    assert "approve: the question is shown" in failed_checks(done)
+    client = served.holder("admin")
+    assert [run_ids(client, status=status) for status in ("running", "waiting")] == [[], []]
+
+
+def names_another_person(answer: Answer) -> Answer:
+    return answer._replace(body=answer.body.replace(b'"approver"', b'"another"'))
+
+
+def is_no_replay(answer: Answer) -> Answer:
+    return answer._replace(replayed=False)
+
+
+def is_a_first_decision(answer: Answer) -> Answer:
+    return answer._replace(body=answer.body.replace(b"already_", b""))
+
+
+@pytest.mark.parametrize("flaw", [names_another_person, is_no_replay, is_a_first_decision])
+def test_the_runbook_of_approvals_fails_where_retries_are_answered_wrongly(
+    flaw: Callable[[Answer], Answer], serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged = deciding.judged
+
+    def flawed(*asked: Any) -> Answer | None:
+        answer = judged(*asked)
+        return answer and flaw(answer)
+
+    monkeypatch.setattr(deciding, "judged", flawed)
+    done = semel("runbook", "approvals", "--json", "--server", serve(dev=True).url)
+    assert failed_checks(done) == [
+        "approve: 5 parallel retries are told already_approved",
+        "reject: 5 parallel retries are told already_rejected",
+    ]
+
+
+def test_the_runbook_of_approvals_fails_where_the_message_has_another_id(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decide = progress.decide
+
+    def renamed(change: Change, job: Job, decision: Decision) -> None:
+        decide(change, job, decision)
+        change.jobs = {id_: replace(each, bus_msg_id="approval:1") for id_, each in change.jobs.items()}
+
+    monkeypatch.setattr(progress, "decide", renamed)
+    done = semel("runbook", "approvals", "--json", "--server", serve(dev=True).url)
+    assert failed_checks(done) == [
+        "approve: the message's id is approval:<job_id>",
+        "reject: the message's id is approval:<job_id>",
+    ]
 
 
 # --- contention ---------------------------------------------------------------------------------------

@@ -13,7 +13,9 @@ from typing import Any
 import click
 
 from semel.cli.output import Output
+from semel.errors import StoreUnavailable
 from semel.lab.runbooks.book import Book, Check
+from semel.stores.urls import hide_password
 
 
 @click.group()
@@ -133,10 +135,18 @@ def window(report: Path | None, as_json: bool) -> int:
 
 @contextmanager
 def _server(server: str | None, api_key: str | None, approver_key: str | None, **own: Any) -> Iterator[Any]:
+    import httpx
+
     from semel.lab.runbooks.served import Server, own_gateway
 
     if server:
-        yield Server(server.rstrip("/"), api_key, approver_key)
+        try:
+            yield Server(server.rstrip("/"), api_key, approver_key)
+        except (httpx.TransportError, httpx.InvalidURL) as wrong:
+            raise StoreUnavailable(
+                f"{hide_password(server)} does not answer ({type(wrong).__name__}); not all was checked.",
+                corrective_action="Name the address that `semel serve` prints.",
+            ) from None
         return
     with own_gateway(own["url"], bus=own["bus"], admission=own["admission"]) as started:
         yield started

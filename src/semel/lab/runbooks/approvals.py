@@ -3,83 +3,107 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import httpx
+import orjson
 
 from semel.clock import SYSTEM
 from semel.lab.runbooks.book import Book
 from semel.lab.runbooks.served import Server
 
 _OTHER = {"approve": "reject", "reject": "approve"}
+_PAST = {"approve": "approved", "reject": "rejected"}
+
+# Where the job is right after the decision: workers may have it, or nobody ever will.
+_NEXT = {"approve": "queued", "reject": "denied"}
+
+_RETRIES = 5
+
+
+class People(NamedTuple):
+    """Who asks, and who decides."""
+
+    submitter: httpx.AsyncClient
+    approver: httpx.AsyncClient
 
 
 async def approvals(server: Server, book: Book) -> None:
     """Two runs of a workflow of its own, each with a step that waits: one is approved, one rejected."""
     workflow = f"runbook-{SYSTEM.token().hex()[:12]}"
+    address = f"/api/v1/workflows/{workflow}"
     async with server.client("submitter") as submitter, server.client("approver", approver=True) as approver:
         step = {"id": "pay", "topic": workflow, "approval": {"reason": "runbook"}}
-        defined = await submitter.put(f"/api/v1/workflows/{workflow}", json={"steps": [step]})
-        book.check(
-            "a workflow with a step that waits for a person", defined.status_code == 200, _seen(defined)
-        )
-        for verb in ("approve", "reject"):
-            await _decide_one(submitter, approver, book, workflow, verb)
-        await submitter.delete(f"/api/v1/workflows/{workflow}")
+        defined = await submitter.put(address, json={"steps": [step]})
+        if not book.check("a workflow whose step waits for a person", defined.is_success, _seen(defined)):
+            return
+        try:
+            for verb in _PAST:
+                await _in_a_run(People(submitter, approver), book, address, verb)
+        finally:
+            await submitter.delete(address)
 
 
-async def _decide_one(
-    submitter: httpx.AsyncClient, approver: httpx.AsyncClient, book: Book, workflow: str, verb: str
-) -> None:
-    started = await submitter.post(f"/api/v1/workflows/{workflow}/runs", json={"amount_minor": 1_400_000})
-    if not book.check(f"{verb}: a run waits", started.json().get("status") == "waiting", _seen(started)):
+async def _in_a_run(people: People, book: Book, workflow: str, verb: str) -> None:
+    """The decision in a run of its own, which has ended afterwards."""
+    started = await people.submitter.post(f"{workflow}/runs", json={"amount_minor": 1_400_000})
+    waiting = _said(started).get("status") == "waiting"
+    if not book.check(f"{verb}: a run waits", waiting, _seen(started)):
         return
-    address = f"/api/v1/runs/{started.json()['run_id']}"
+    run = f"/api/v1/runs/{_said(started).get('run_id')}"
     try:
-        job_id = (await submitter.get(address)).json()["steps"][0]["job_id"]
-        await _decide(submitter, approver, book, verb, job_id)
+        steps = _said(await people.submitter.get(run)).get("steps") or [{}]
+        await _once(people, book, verb, f"{steps[0].get('job_id')}")
     finally:
-        await submitter.post(f"{address}/cancel")
+        await people.submitter.post(f"{run}/cancel")
 
 
-async def _decide(
-    submitter: httpx.AsyncClient, approver: httpx.AsyncClient, book: Book, verb: str, job_id: str
-) -> None:
-    address = f"/api/v1/approvals/{job_id}"
-    own = await submitter.post(f"{address}/{verb}", json={})
+async def _once(people: People, book: Book, verb: str, job_id: str) -> None:
+    """Not by who asked; then by somebody else, five times more at once, and the other way round."""
+    address, past = f"/api/v1/approvals/{job_id}", _PAST[verb]
+    own = await people.submitter.post(f"{address}/{verb}", json={})
     book.check(f"{verb}: not by who submitted it", own.status_code == 403, _seen(own))
-    shown = (await approver.get(address)).json()
-    decision = {"reason": "runbook", "revision": shown["revision"], "job_hash": shown["job_hash"]}
-    first = await approver.post(f"{address}/{verb}", json=decision)
-    past = f"{verb.removesuffix('e')}ed"
-    book.check(f"{verb}: decided", first.json().get("status") == past, _seen(first))
-    repeats = await asyncio.gather(*(approver.post(f"{address}/{verb}", json=decision) for _ in range(5)))
-    told = [_told(answer, past) for answer in repeats]
-    expected = (
-        200,
-        f"already_{past}",
-        first.json().get(f"{past}_by"),
-        first.json().get(f"{past}_at"),
-        "true",
+    shown = await people.approver.get(address)
+    if not book.check(f"{verb}: the question is shown", shown.is_success, _seen(shown)):
+        return
+    decision = {"reason": "runbook"} | {name: _said(shown).get(name) for name in ("revision", "job_hash")}
+    first = await people.approver.post(f"{address}/{verb}", json=decision)
+    book.check(f"{verb}: decided", _said(first).get("status") == past, _seen(first))
+    repeated = await asyncio.gather(
+        *(people.approver.post(f"{address}/{verb}", json=decision) for _ in range(_RETRIES))
     )
-    book.check(f"{verb}: 5 parallel retries are told already_{past}", told == [expected] * 5, set(told))
-    other = await approver.post(f"{address}/{_OTHER[verb]}", json=decision)
-    conflict = (other.status_code, other.json().get("code"))
-    book.check(
-        f"{verb}: the other decision conflicts", conflict == (409, "approval_already_resolved"), conflict
-    )
-    job = (await submitter.get(f"/api/v1/jobs/{job_id}")).json()
-    book.check(
-        f"{verb}: the message's id", job.get("bus_msg_id") == f"approval:{job_id}", job.get("bus_msg_id")
-    )
-    status = {"approve": "queued", "reject": "denied"}[verb]
-    book.check(f"{verb}: the job goes on as {status}", job.get("status") == status, job.get("status"))
+    wrong = [_seen(answer) for answer in repeated if not _repeats(answer, _said(first), past)]
+    book.check(f"{verb}: {_RETRIES} parallel retries are told already_{past}", not wrong, wrong)
+    other = await people.approver.post(f"{address}/{_OTHER[verb]}", json=decision)
+    conflict = (other.status_code, _said(other).get("code")) == (409, "approval_already_resolved")
+    book.check(f"{verb}: the other decision conflicts", conflict, _seen(other))
+    await _afterwards(people, book, verb, job_id)
 
 
-def _told(answer: httpx.Response, past: str) -> tuple[Any, ...]:
-    body = answer.json()
-    replayed = answer.headers.get("Idempotent-Replayed")
-    return answer.status_code, body.get("status"), body.get(f"{past}_by"), body.get(f"{past}_at"), replayed
+async def _afterwards(people: People, book: Book, verb: str, job_id: str) -> None:
+    """What is kept of it: the next state of the job, and the id of the one message."""
+    job = _said(await people.submitter.get(f"/api/v1/jobs/{job_id}"))
+    message_id = job.get("bus_msg_id")
+    book.check(
+        f"{verb}: the message's id is approval:<job_id>", message_id == f"approval:{job_id}", message_id
+    )
+    book.check(f"{verb}: the job is {_NEXT[verb]}", job.get("status") == _NEXT[verb], job.get("status"))
+
+
+def _repeats(answer: httpx.Response, first: Mapping[str, Any], past: str) -> bool:
+    """Whether it tells of the first decision, with its person and time, and says that it is a replay."""
+    replayed = answer.headers.get("Idempotent-Replayed") == "true"
+    return answer.is_success and replayed and _said(answer) == {**first, "status": f"already_{past}"}
+
+
+def _said(answer: httpx.Response) -> dict[str, Any]:
+    """The JSON object in the answer; an empty one if somebody in between answered with something else."""
+    try:
+        said = orjson.loads(answer.content)
+    except orjson.JSONDecodeError:
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 def _seen(answer: httpx.Response) -> str:
