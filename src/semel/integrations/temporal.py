@@ -45,6 +45,13 @@ from semel.limits import NAME_BYTES_MAX
 from semel.step import Step
 from semel.window import DedupWindow
 
+if workflow.unsafe.in_sandbox() and not workflow.unsafe.is_imports_passed_through():
+    # A copy would not see the conversation that a workflow opens with the other one.
+    raise RuntimeError(
+        "Semel has to pass through the workflow sandbox, which would load a copy of it for each run: "
+        "import it inside `with workflow.unsafe.imports_passed_through():`."
+    )
+
 _HEADER = "semel-step"
 
 _FIX_NO_STEP = "Start the activity with an activity_id of your own, on a worker that has the Guard."
