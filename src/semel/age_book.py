@@ -118,10 +118,8 @@ class AgeBook:
         for _ in range(_TRIES):
             id_ = _id(subject)
             found = store.ask(Fetch(subject.tenant, (id_,))).documents.get(id_)
-            try:
-                page = Page(subject.kind, subject.name) if found is None else page_of(found)
-            except (ValueError, KeyError, TypeError):
-                log.warning("semel: the retry ages of %s cannot be read and are left alone", subject.name)
+            page = Page(subject.kind, subject.name) if found is None else _readable(found)
+            if page is None:
                 return True
             if page.written.get(self._writer, 0) >= batch.number:
                 return True
@@ -151,7 +149,17 @@ def pages(store: Store, tenant: str) -> list[Page]:
     """What is kept of the tenant's retries, by kind and name."""
     # Besides those with a page of their own there is one for the others of each kind.
     documents = store.ask(Scan(tenant, SHELF, TOOLS_MAX + len((TOOL, KEY)))).documents
-    return [page_of(document) for document in documents]
+    found = (_readable(document) for document in documents)
+    return [page for page in found if page is not None]
+
+
+def _readable(document: Document) -> Page | None:
+    """None for what a later version wrote, or nobody: the other pages are told all the same."""
+    try:
+        return page_of(document)
+    except (ValueError, KeyError, TypeError):
+        log.warning("semel: the retry ages in %s cannot be read and are left alone", document.id)
+        return None
 
 
 def page_of(document: Document) -> Page:

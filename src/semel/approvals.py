@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import orjson
+from pydantic_core import from_json
 
 from semel.errors import ApprovalError
 from semel.flow import asking, deciding, shelves, views
@@ -21,7 +22,7 @@ from semel.flow.model import Gate, Job, job_of
 from semel.flow.problems import Problem
 from semel.flow.values import Answer, Caller
 from semel.record import Record
-from semel.stores.documents import Scan, score_on
+from semel.stores.documents import Fetch, Scan, score_on
 
 if TYPE_CHECKING:
     from semel.result import Approval
@@ -71,15 +72,37 @@ def question(store: Store, tenant: str, record: Record, approval: Approval) -> A
     job = Job(
         job_id=asked.job_id,
         topic=asked.tool,
-        input=orjson.loads(asked.arguments),
+        input=_shown(from_json(asked.arguments)),
         status="waiting",
         submitted_by=asked.principal,
         created_us=0,
         record_id=asked.id,
     )
     gate = Gate(approval.expires_us(), approval.reason)
-    put, now_us = yield from deciding.put(tenant, job, gate, store.clock, shelves.CALLS_KEPT_US)
+    within, kept_us = views.job_in(asked.conversation), shelves.CALLS_KEPT_US
+    put, now_us = yield from deciding.put(tenant, job, gate, within, store.clock, kept_us)
     return str(views.approval(put, now_us)["status"])
+
+
+def answer(tenant: str, record: Record) -> Asking[str | None]:
+    """What a person said about a waiting call; None if nobody has."""
+    job_id = record.asked.job_id
+    document = (yield Fetch(tenant, (job_id,))).documents.get(job_id)
+    decision = document and job_of(document.body).decision
+    return decision.status if decision else None
+
+
+def _shown(value: Any) -> Any:
+    """The arguments for a person: a number that a reader of JSON would round is text."""
+    match value:
+        case dict():
+            return {name: _shown(each) for name, each in value.items()}
+        case list():
+            return [_shown(each) for each in value]
+        case int() if not -(1 << 63) <= value < 1 << 64:
+            return str(value)
+        case _:
+            return value
 
 
 class Approvals:

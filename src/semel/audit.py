@@ -23,8 +23,9 @@ LAPSED, CLOSED = "lapsed", "closed"
 COUNTED = frozenset(("dedup_hit", "refused", "performed"))
 
 # Of questions to a person, which are no records: committed with the job that they are about.
-WAITING, APPROVED, REJECTED, EXPIRED = "waiting", "approved", "rejected", "expired"
-DECIDED = frozenset((WAITING, APPROVED, REJECTED, EXPIRED))
+WAITING, APPROVED, REJECTED = "waiting", "approved", "rejected"
+EXPIRED, CANCELLED = "expired", "cancelled"
+DECIDED = frozenset((WAITING, APPROVED, REJECTED, EXPIRED, CANCELLED))
 
 
 class Event(NamedTuple):

@@ -16,6 +16,7 @@ from semel.audit import Event
 from semel.audit_report import Duplicates, Made, ToolDuplicates
 from semel.clock import rfc3339
 from semel.durations import words
+from semel.errors import StoreCorrupt
 from semel.stores.base import ReadEvents, Store
 
 # One page is read in milliseconds and takes about a megabyte.
@@ -89,7 +90,10 @@ def line(event: Event, lane: int) -> dict[str, Any]:
 
 
 def _path(step: str) -> Any:
-    return orjson.loads(step) if step else []
+    try:
+        return orjson.loads(step) if step else []
+    except orjson.JSONDecodeError as error:
+        raise StoreCorrupt("The step of an event is damaged.") from error
 
 
 def duplicates(found: Duplicates) -> dict[str, Any]:

@@ -564,20 +564,23 @@ def _parked(record: Record, why: str = "") -> errors.OutcomeUnknown:
 
 def _after_approval(call: Call, record: Record) -> Generator[Wish, Any, Answer | None]:
     """What follows for a call that waits for a person; None to claim again."""
-    contract = call.contract
-    if contract.approval is None:
-        # The contract no longer asks: the waiting record goes, and the call is claimed as any other.
-        yield Release(call.at, record.token, contract.window_us)
-        return None
-    asked = approvals.question(call.ledger.store, call.ledger.tenant, record, contract.approval)
-    match (yield from asked):
+    match (yield from _answered(call, record)):
         case "approved":
             return (yield from _retake(call, record, None))
         case "rejected":
             rejected = ToolError.of(errors.ApprovalRejected(job_id=record.asked.job_id))
             return (yield from _settle_error(call, record, rejected, None, []))
-        case "expired":
-            yield Release(call.at, record.token, contract.window_us)
+        case "expired" | None:
+            # Nobody can answer any more, or is asked any more: the waiting record goes, and the call is new.
+            yield Release(call.at, record.token, call.contract.window_us)
             return None
         case _:
             raise errors.ApprovalRequired(job_id=record.asked.job_id)
+
+
+def _answered(call: Call, record: Record) -> Generator[Wish, Any, str | None]:
+    """How the question stands; None if the contract no longer asks, and nobody has said anything before."""
+    store, tenant, approval = call.ledger.store, call.ledger.tenant, call.contract.approval
+    if approval is None:
+        return (yield from approvals.answer(tenant, record))
+    return (yield from approvals.question(store, tenant, record, approval))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import orjson
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from semel.audit import Event
 from semel.clock import rfc3339
@@ -115,7 +115,7 @@ class Records:
             seen=record.token,
             token=self._store.clock.token(),
             happened=outcome == HAPPENED,
-            outcome=None if kept is NO_RESULT else FOR_PYDANTIC + orjson.dumps(kept),
+            outcome=None if kept is NO_RESULT else FOR_PYDANTIC + to_json(kept, bytes_mode="base64"),
             window_us=terms(record).get("window_us"),
             by=by,
         )
@@ -149,7 +149,7 @@ class Records:
             "lease_until": rfc3339(record.lease_until),
             "settled_at": rfc3339(record.settled_at),
             "expires_at": rfc3339(record.expires_at),
-            "arguments": orjson.loads(asked.arguments),
+            "arguments": from_json(asked.arguments),
             "outcome": from_json(record.outcome) if record.outcome else None,
             "note": record.note,
             "by": record.by,

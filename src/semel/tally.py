@@ -81,7 +81,10 @@ class Tally:
             for _ in range(len(self._hits)):
                 hit, now_us = self._hits.popleft()
                 if isinstance(hit, Record):
-                    replays.setdefault(id(hit), (hit, []))[1].append(now_us)
+                    if id(hit) not in replays:
+                        replays[id(hit)] = hit, []
+                        self._add(_hit(hit), 0, 0)  # its place in the log: what came first is told first
+                    replays[id(hit)][1].append(now_us)
                 else:
                     self._add(hit, 1, now_us)
             for record, times_us in replays.values():

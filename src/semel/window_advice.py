@@ -19,6 +19,7 @@ from semel.audit_report import records
 from semel.clock import rfc3339
 from semel.durations import words
 from semel.flow import shelves
+from semel.flow.keys import key_record
 from semel.guard import SCOPE
 from semel.record import Record
 from semel.records import terms
@@ -201,7 +202,9 @@ def _key_stock(store: Store, tenant: str, scope: str) -> Stock | None:
     oldest_us = score_on(scanned.documents[-1], shelf)
     whole = store.ask(Count(tenant, shelf)) <= len(scanned.documents)
     a_day = _a_day(len(scanned.documents), scanned.now_us - oldest_us, whole)
-    return Stock(a_day, _mean([len(document.body) for document in scanned.documents]))
+    newest = key_record(scanned.documents[0])
+    window_us = None if newest.expires_us is None else newest.expires_us - newest.created_us
+    return Stock(a_day, _mean([len(document.body) for document in scanned.documents]), window_us)
 
 
 def _a_day(count: int, span_us: int, whole: bool) -> float:

@@ -48,18 +48,18 @@ class Scene:
         self.store: Store = self.flow.cabinet.store
         self.ledger = Ledger(self.store, tenant="acme")
 
-    async def call(self) -> str:
-        return await asyncio.to_thread(self._call)
+    async def call(self, amount: int = 5, conversation: str = "c", principal: str = "bot") -> str:
+        return await asyncio.to_thread(self._call, amount, conversation, principal)
 
-    def _call(self) -> str:
-        step = self.ledger.step(conversation="c", step="s", principal="bot")
-        answer: str = step.run(pay, account="a", amount=5)
+    def _call(self, amount: int, conversation: str, principal: str) -> str:
+        step = self.ledger.step(conversation=conversation, step="s", principal=principal)
+        answer: str = step.run(pay, account="a", amount=amount)
         return answer
 
-    async def ask(self) -> str:
+    async def ask(self, **terms: Any) -> str:
         """The first call; the job that waits for a person."""
         with pytest.raises(ApprovalRequired) as asked:
-            await self.call()
+            await self.call(**terms)
         return str(asked.value.details["job_id"])
 
     async def decide(self, verb: str, job_id: str, by: str) -> Any:
@@ -125,6 +125,35 @@ async def test_who_calls_a_tool_does_not_decide_at_the_gateway_either(world, sce
     job_id = await scene.ask()
     bot = ANN._replace(principal="bot")
     assert (await told(scene.flow.approvals.decide(bot, job_id, "approved")))[0] == "self_approval_denied"
+
+
+@played
+async def test_who_submits_a_job_does_not_decide_on_what_its_worker_calls(world, scene):
+    answer = await scene.flow.jobs.create(ANN, None, "t", {}, None, None)
+    outer = orjson.loads(answer.body)["job_id"]
+    job_id = await scene.ask(conversation=f"job:{outer}", principal="worker-1")
+    assert (await scene.flow.approvals.get("acme", job_id))["submitted_by"] == "ann"
+    assert (await told(scene.flow.approvals.decide(ANN, job_id, "approved")))[0] == "self_approval_denied"
+    assert (await told(scene.flow.approvals.decide(BEN, job_id, "approved")))[0] == "done"
+
+
+@played
+async def test_a_conversation_that_only_sounds_like_a_job_has_its_own_principal(world, scene):
+    for name in ("job:", "job:job_0", "jobs"):
+        job_id = await scene.ask(conversation=name, principal="bot")
+        assert (await scene.flow.approvals.get("acme", job_id))["submitted_by"] == "bot"
+
+
+@played
+async def test_a_person_sees_every_digit_of_what_they_decide_on(world, scene):
+    amount = 2**70 + 1
+    job_id = await scene.ask(amount=amount)
+    shown = await scene.flow.approvals.get("acme", job_id)
+    assert shown["input"] == {"account": "a", "amount": str(amount)}
+    (record,) = await asyncio.to_thread(scene.ledger.records.list, scope="tool")
+    assert scene.ledger.records.show(record)["arguments"]["amount"] == amount
+    await scene.flow.approvals.decide(ANN, job_id, "approved")
+    assert await scene.call(amount=amount) == f"paid {amount} to a"
 
 
 @played
@@ -200,6 +229,19 @@ async def test_a_refused_decision_is_not_in_the_log(world, scene):
     assert [event.kind for event in await scene.questions()] == ["waiting", "approved"]
 
 
+@played
+async def test_a_question_that_is_cancelled_with_its_run_ends_in_the_log_too(world, scene):
+    steps = [{"id": "g", "topic": "t", "approval": True}, {"id": "h", "topic": "t"}]
+    await scene.flow.workflows.put("acme", "w", {"steps": steps})
+    run_id = orjson.loads((await scene.flow.runs.start(ANN, "w", None, {})).body)["run_id"]
+    for _ in range(2):
+        await scene.flow.runs.cancel(BEN, run_id)
+    asked, cancelled = await scene.questions()
+    assert (cancelled.kind, cancelled.by, cancelled.key) == ("cancelled", "ben", asked.key)
+    await asyncio.to_thread(scene.ledger.sweeper.run_once)
+    assert (await asyncio.to_thread(verify, scene.store, tenants=("acme",))).whole
+
+
 # --- time ------------------------------------------------------------------------------------------------
 
 
@@ -227,3 +269,19 @@ async def test_where_no_gateway_runs_nothing_of_old_questions_is_left(world, clo
             clock.advance(100 * DAY_S)
     for shelf in (shelves.APPROVALS, shelves.DUE_CALLS, shelves.OUTBOX, shelves.EXPIRY):
         assert await scene.store.aask(Count("acme", shelf)) == 0, shelf
+
+
+@pytest.mark.parametrize("status", ["approved", "rejected"])
+@played
+async def test_a_gateway_that_keeps_its_own_for_an_hour_keeps_the_answer_to_a_call(
+    world, clock, scene, status
+):
+    job_id = await scene.ask()
+    hasty = world.flow(clock, kept_us=HOUR_S * 1_000_000)
+    await hasty.approvals.decide(ANN, job_id, status)
+    clock.advance(2 * HOUR_S)
+    await hasty.upkeep.run_once()
+    answered = await asyncio.gather(scene.call(), return_exceptions=True)
+    assert [type(each) for each in answered] == [str if status == "approved" else ApprovalRejected]
+    await hasty.outbox.run_once()  # the bus was away all the time
+    assert f"approval:{job_id}" in [message.id for message in world.sent]

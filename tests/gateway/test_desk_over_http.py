@@ -375,6 +375,12 @@ def test_a_decision_that_cannot_be_taken_keeps_its_code(
     assert json.loads(result.stderr)["error"]["code"] == code
 
 
+def test_a_number_that_no_gateway_takes_is_wrong_usage(served: Served) -> None:
+    words = ("approvals", "approve", "job_" + "0" * 32, "--revision", str(2**70))
+    result = run(*words, "--server", served.url, "--api-key", served.key("approver"))
+    assert (result.exit_code, "64 bits" in result.stderr) == (2, True)
+
+
 def test_a_decision_is_bound_to_what_was_seen(both: Both, served: Served) -> None:
     job_id = waiting(served)
     stale = run("approvals", "approve", job_id, "--job-hash", "00", *both.at_server, "--json")

@@ -13,7 +13,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from prometheus_client.parser import text_string_to_metric_families
 
-from semel.age_book import KEY, Subject, pages
+from semel.age_book import KEY, AgeBook, Subject, pages
 from semel.ages import Ages
 from semel.bus.base import BusUnavailable
 from semel.bus.local import LocalBus
@@ -151,6 +151,19 @@ def test_ages_of_keys_that_came_again_are_in_the_store_when_the_gateway_has_stop
     assert advice.stock is not None
     assert advice.stock.kept(7 * DAY_US) == 7  # one key in less than a day
     close()
+
+
+def test_the_present_window_of_keys_is_what_the_newest_key_says(serve: Serve, store: Store) -> None:
+    ages = Ages()
+    ages.met([1], 0, DAY_US)  # under the window that the gateway had before
+    book = AgeBook()
+    book.add(Subject("default", KEY, "run"), ages)
+    assert book.merge(store)
+    client = serve(store, dev=True, run_key_window_us=7 * DAY_US).client()
+    define(client)
+    start_run(client, key="order-1")
+    [advice] = advise(store, "default")
+    assert advice.window_us == 7 * DAY_US
 
 
 def test_ages_wait_for_a_store_that_is_away(serve: Serve) -> None:

@@ -45,6 +45,17 @@ def items(client: httpx.Client, **filters: Any) -> list[dict[str, Any]]:
     return found
 
 
+def whole(client: httpx.Client, **filters: Any) -> list[dict[str, Any]]:
+    """The list to its end, page by page."""
+    found: list[dict[str, Any]] = []
+    while True:
+        page = client.get("/api/v1/records", params=filters).json()
+        found += page["items"]
+        if page["next_cursor"] is None:
+            return found
+        filters["cursor"] = page["next_cursor"]
+
+
 def in_doubt(ledger: Ledger) -> None:
     with ledger.step(conversation="c", step="doubt"), pytest.raises(TimeoutError):
         send("nobody")
@@ -170,6 +181,40 @@ def test_questions_to_people_are_records_with_their_history(client: httpx.Client
     assert "ann" in shown["explanation"]["known"]
 
 
+def _gated(client: httpx.Client, count: int) -> list[str]:
+    asked = {"topic": "t", "input": 1, "approval": True}
+    return [client.post("/api/v1/jobs", json=asked).json()["job_id"] for _ in range(count)]
+
+
+def test_open_questions_are_found_behind_any_number_of_decided_ones(client: httpx.Client) -> None:
+    ann = {"X-Principal-Id": "ann"}
+    open_, decided = _gated(client, 3), _gated(client, 5)
+    for job_id in decided:
+        client.post(f"/api/v1/approvals/{job_id}/approve", headers=ann)
+    for filters in ({"state": "pending"}, {"state": "pending", "tool": "t"}):
+        found = whole(client, limit=2, **filters)
+        assert [item["job_id"] for item in found] == open_[::-1]
+    _gated(client, 2)
+    assert [item["job_id"] for item in whole(client, limit=1, state="done")] == decided[::-1]
+    assert whole(client, limit=1, state="in_doubt") == []
+
+
+def test_a_question_that_nobody_answered_is_explained_so(client: httpx.Client) -> None:
+    define(client, "w", {"id": "g", "topic": "t", "approval": True})
+    run_id = start_run(client, name="w").json()["run_id"]
+    client.post(f"/api/v1/runs/{run_id}/cancel", headers={"X-Principal-Id": "ben"})
+    (question,) = items(client, scope="approval")
+    shown = client.get(f"/api/v1/records/{question['id']}").json()
+    assert (shown["status"], shown["explanation"]["choices"]) == ("cancelled", [])
+    assert shown["explanation"]["known"] == (
+        f"Cancelled at {shown['settled_at']} before anybody decided; nobody can any more."
+    )
+    assert [(line["type"], line["by"]) for line in shown["history"]] == [
+        ("waiting", "dev"),
+        ("cancelled", "ben"),
+    ]
+
+
 def test_a_question_is_never_in_doubt(client: httpx.Client) -> None:
     client.post("/api/v1/jobs", json={"topic": "t", "input": 1, "approval": True})
     (found,) = items(client, scope="approval")
@@ -184,10 +229,6 @@ def test_pages_of_records_of_every_kind_show_each_once(client: httpx.Client, led
             send("ann")
         start_run(client, {}, f"order-{number}")
         client.post("/api/v1/jobs", json={"topic": "t", "input": number, "approval": True})
-    whole, seen, cursor = items(client), [], None
-    for _ in range(5):
-        given = {"limit": 2} | ({"cursor": cursor} if cursor else {})
-        page = client.get("/api/v1/records", params=given).json()
-        seen, cursor = seen + page["items"], page["next_cursor"]
-    assert len(whole) == 9
-    assert seen == whole
+    expected = items(client)
+    assert len(expected) == 9
+    assert whole(client, limit=2) == expected

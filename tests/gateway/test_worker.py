@@ -20,7 +20,7 @@ import pytest
 import semel
 from semel.bus.local import LocalBus
 from semel.clock import SYSTEM
-from semel.errors import ContractError, SemelError
+from semel.errors import ApprovalError, ContractError, SemelError
 from semel.flow.flow import Flow, Policy
 from semel.flow.problems import Problem
 from semel.flow.values import Caller
@@ -407,6 +407,24 @@ def test_a_job_waits_for_an_approval_without_using_up_attempts_or_hands(world: W
 
     functions = {"wire": lambda job: wire(amount=job.input), "quick": lambda _: None}
     assert working(world.worker(functions, concurrency=1), scene) == ("succeeded", 1, 7, [7])
+
+
+def test_who_submitted_a_job_does_not_decide_on_a_tool_call_in_it(world: World) -> None:
+    @semel.tool_contract(class_="irreversible", approval="required")
+    def wire(amount: int) -> int:
+        return amount
+
+    async def scene() -> str:
+        await world.create("wire", 7)
+        await world.has_told("job.waiting")
+        (request,) = world.ledger.approvals.list("waiting")
+        with pytest.raises(ApprovalError) as refused:
+            world.ledger.approvals.approve(request.job_id, by=ANN.principal)
+        return refused.value.code
+
+    assert (
+        working(world.worker({"wire": lambda job: wire(amount=job.input)}), scene) == "self_approval_denied"
+    )
 
 
 def test_a_rejected_tool_call_fails_its_job_at_once(world: World) -> None:

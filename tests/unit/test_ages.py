@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import semel
-from semel.age_book import KEY, OTHER, TOOL, TOOLS_MAX, AgeBook, Subject, pages
+from semel.age_book import KEY, OTHER, SHELF, TOOL, TOOLS_MAX, AgeBook, Subject, pages
 from semel.ages import BOUNDS_US, Ages, as_data, covering_us, from_data, later_than
 from semel.clock import SYSTEM
 from semel.errors import InFlight, OutcomeUnknown, StoreUnavailable
 from semel.ledger import Ledger
 from semel.stores.base import Store
-from semel.stores.documents import Commit, Draft
+from semel.stores.documents import Commit, Draft, Place
 from semel.stores.memory import MemoryStore
 from semel.testing import FlakyStore
 from tests.stores import KINDS, Kind
@@ -355,6 +355,15 @@ def test_a_page_of_a_later_version_is_left_alone(clock, caplog):
     assert book.merge(store)
     assert "left alone" in caplog.text
     assert store.ask(Commit("acme", "e" * 32, {draft.id: "f" * 32}, (draft,))).done
+
+
+def test_pages_of_a_later_version_do_not_hide_the_others(clock):
+    store, book = MemoryStore(clock=clock), AgeBook()
+    draft = Draft("ages/tool/other", b'{"version":2}', (Place(SHELF, 0),))
+    assert store.ask(Commit("acme", "f" * 32, {draft.id: None}, (draft,))).done
+    book.add(PAY, counted(SECOND))
+    assert book.merge(store)
+    assert [page.name for page in pages(store, "acme")] == [PAY.name]
 
 
 def test_tenants_do_not_meet(clock):

@@ -303,6 +303,31 @@ def test_a_contract_that_no_longer_asks_runs_what_waited(ledger, way, ran):
     assert again(ledger, way, way.tool()(pay), "a") == 1
 
 
+def test_a_no_stands_if_the_contract_no_longer_asks(ledger, way, ran):
+    def pay(to: str) -> int:
+        ran.append(to)
+        return 1
+
+    job_id = ask(ledger, way, way.tool(approval="required")(pay), "a")
+    ledger.approvals.reject(job_id, by="ann")
+    for _ in range(2):
+        with pytest.raises(ApprovalRejected):
+            again(ledger, way, way.tool()(pay), "a")
+    assert ran == []
+
+
+def test_a_yes_is_used_up_if_the_contract_no_longer_asks(ledger, way, ran):
+    def pay(to: str, note: str) -> int:
+        ran.append(note)
+        return 1
+
+    job_id = ask(ledger, way, way.tool(approval="required", ignore=("note",))(pay), "a", "seen")
+    ledger.approvals.approve(job_id, by="ann")
+    for _ in range(2):
+        assert again(ledger, way, way.tool(ignore=("note",))(pay), "a", "other") == 1
+    assert ran == ["seen"]
+
+
 def test_many_calls_after_one_approval_run_it_once(real):
     ran: list[str] = []
 

@@ -232,6 +232,31 @@ def test_what_happened_is_replayed_with_the_given_result(ledger: semel.Ledger) -
     assert POST.sent == ["ann"]
 
 
+@semel.tool_contract(class_="write-non-idempotent")
+def count(what: str) -> int:
+    raise TimeoutError
+
+
+def test_every_digit_of_a_given_result_is_kept(ledger: semel.Ledger) -> None:
+    with pytest.raises(TimeoutError):
+        in_step(ledger, count, what="grains")
+    [item] = answer("records", "list")["items"]
+    number = 2**70 + 1
+    shown = answer("records", "resolve", item["id"], "--happened", "--result", str(number), "--as", "ann")
+    assert shown["outcome"] == number
+    assert in_step(ledger, count, what="grains") == number
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("approvals", "approve", "job_1", "--reason", "\udcff"), ("records", "list", "--tool", "\udcff")],
+)
+def test_bytes_that_are_no_text_are_wrong_usage(ledger: semel.Ledger, words: tuple[str, ...]) -> None:
+    result = run(*words)
+    assert result.exit_code == 2
+    assert "not UTF-8" in result.stderr
+
+
 def test_what_happened_without_a_value_says_that_there_is_none(ledger: semel.Ledger) -> None:
     record_id = doubtful(ledger)
     assert "RESULT_UNAVAILABLE" in run("records", "resolve", record_id, "--happened", "--as", "ann").stdout

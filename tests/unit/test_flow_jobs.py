@@ -8,11 +8,13 @@ from typing import Any
 import orjson
 import pytest
 
+from semel.errors import StoreCorrupt
 from semel.flow import shelves
 from semel.flow.flow import Flow
 from semel.flow.model import job_of
 from semel.flow.problems import Problem
 from semel.flow.views import job_hash
+from semel.stores.documents import Document, Draft
 from tests.fake_clock import FakeClock
 from tests.flows import ANN, BEN, World, played, shelf, told
 from tests.stores import BY_NAME
@@ -115,3 +117,39 @@ async def test_a_message_that_the_bus_took_is_sent_once_and_forgotten(world):
     await flow.jobs.create(ANN, None, "t", {}, None, {})
     assert [await flow.outbox.run_once() for _ in range(2)] == [1, 0]
     assert (len(world.sent), await shelf(flow, shelves.OUTBOX)) == (1, [])
+
+
+# --- damage --------------------------------------------------------------------------------------------
+
+
+async def _damage(flow: Flow, document: Document) -> None:
+    """Its places stay, what it says cannot be read any more."""
+    await flow.cabinet.commit("acme", {}, put=(Draft(document.id, b"{", document.places),))
+
+
+@played
+async def test_a_damaged_document_is_not_an_absent_one_and_stops_nothing_else(world):
+    clock = FakeClock()
+    flow = world.flow(clock)
+    for _ in range(3):
+        await flow.jobs.create(ANN, None, "t", {}, {"expires_in": "1m"}, {})
+    first, *others = await shelf(flow, shelves.DUE)
+    await _damage(flow, first)
+    with pytest.raises(StoreCorrupt):
+        await flow.approvals.get("acme", first.id)
+    clock.advance(60)
+    assert await flow.upkeep.run_once() == 2
+    assert [each.id for each in await shelf(flow, shelves.DUE)] == [first.id]
+    for document in others:
+        assert (await flow.jobs.get("acme", document.id))["status"] == "denied"
+
+
+@played
+async def test_a_damaged_message_holds_up_no_other(world):
+    flow = world.flow(FakeClock())
+    for _ in range(3):
+        await flow.jobs.create(ANN, None, "t", {}, None, {})
+    damaged = (await shelf(flow, shelves.OUTBOX))[0]
+    await _damage(flow, damaged)
+    assert await flow.outbox.run_once() == 2
+    assert [each.id for each in await shelf(flow, shelves.OUTBOX)] == [damaged.id]

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from semel import audit_export
 from semel.audit import fold, told_by
+from semel.audit_report import verify
 from semel.clock import SYSTEM
 from semel.errors import OpenError, StoreCorrupt, StoreUnavailable
 from semel.record import Address, State
@@ -425,6 +427,29 @@ def test_a_damaged_record_is_never_taken_for_an_absent_one(path, assignment) -> 
             with pytest.raises(StoreCorrupt):
                 asyncio.run(store.aperform(use))
         assert store.perform(claim(*numbered(2))).applied
+
+
+@pytest.mark.parametrize("assignment", ["note = x'ff'", "tenant = x'ff'", "fence = 'x'", "kind = x'00'"])
+def test_an_event_of_another_form_breaks_the_log_and_no_reader(path, assignment) -> None:
+    with closing(SqliteStore(path)) as store:
+        store.perform(claim(A))
+        store.perform(settle(A))
+        store.ask(SealEvents())
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute(f"UPDATE events SET {assignment} WHERE seq = 2")
+        found = verify(store)
+        assert [(each.seal, each.wrong) for each in found.breaks] == [(1, "changed")]
+        with pytest.raises(StoreCorrupt):
+            list(audit_export.lines(store, None))
+
+
+def test_the_step_of_an_event_that_cannot_be_read_is_damage(path) -> None:
+    with closing(SqliteStore(path)) as store:
+        store.perform(claim(A))
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("UPDATE events SET step = '{'")
+        with pytest.raises(StoreCorrupt):
+            list(audit_export.lines(store, None))
 
 
 def test_a_missing_secret_key_is_damage(path) -> None:

@@ -44,12 +44,22 @@ class _Semel(click.Group):
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> NoReturn:
         words = list(sys.argv[1:] if args is None else args)
         try:
+            _check_text(words)
             code = super().main(words, *rest, **({"prog_name": "semel"} | extra | {"standalone_mode": False}))
         except Exception as error:
             code = _complaint(error, "--json" in words)
             if code is None:
                 raise
         sys.exit(code if isinstance(code, int) else DONE)
+
+
+def _check_text(words: Sequence[str]) -> None:
+    """Names and reasons are kept and sent as UTF-8; other bytes of a command line cannot be."""
+    for number, word in enumerate(words, 1):
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise click.UsageError(f"Word {number} of the command is not UTF-8. Nothing was done.") from None
 
 
 def _complaint(error: Exception, as_json: bool) -> int | None:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import click
-import orjson
+from pydantic_core import from_json
 from rich.text import Text
 
 from semel.cli.desk import Desk, looks_at_store
@@ -118,7 +118,9 @@ def _facts(record: Data) -> list[tuple[str, str]]:
         facts.append(("Arguments", compact(record["arguments"])))
     if record["state"] in _SETTLED and "outcome" in record:
         facts.append(("Outcome", compact(record["outcome"])))
-    if record["expires_at"] is not None:
+    if record["scope"] == "approval":
+        facts += [("Until", f"{record['expires_at']}: then it is too late")] if told["choices"] else []
+    elif record["expires_at"] is not None:
         facts.append(("Until", f"{record['expires_at']}: then a repeat is new"))
     if "question" in told:
         facts.append(("Ask", told["question"]))
@@ -209,6 +211,7 @@ def _resolved(record: Data, verdict: Verdict) -> str:
 
 def _json(text: str | None) -> Any:
     try:
-        return NO_RESULT if text is None else orjson.loads(text)
-    except orjson.JSONDecodeError as wrong:
+        # Every digit of a whole number counts, also beyond 64 bits.
+        return NO_RESULT if text is None else from_json(text, allow_inf_nan=False)
+    except ValueError as wrong:
         raise click.BadParameter(f"not JSON ({wrong}). Nothing was changed.", param_hint="--result") from None

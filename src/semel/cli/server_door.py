@@ -8,8 +8,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import click
 import httpx
-import orjson
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from semel.cli.doors import Data, Progress, Verdict
 from semel.errors import (
@@ -141,7 +140,7 @@ class ServerDoor:
         body: Data | None = None,
         timeout_s: float = _ANSWER_S,
     ) -> httpx.Response:
-        content = None if body is None else orjson.dumps(body)
+        content = None if body is None else to_json(body)
         try:
             answer = self._client.request(
                 method, _V1 + path, params=query, content=content, timeout=timeout_s

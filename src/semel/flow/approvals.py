@@ -34,10 +34,15 @@ class JobApprovals:
             raise Problem("job_not_found", "Nobody is asked about this job.")
         return views.approval(standing.job, standing.now_us)
 
-    async def records(self, tenant: str, after: tuple[int, str] | None, limit: int) -> Items:
-        """Questions as records, newest first; `after` is the last record of any kind that was seen."""
+    async def records(
+        self, tenant: str, status: str | None, after: tuple[int, str] | None, limit: int
+    ) -> Items:
+        """Questions as records, newest first; `after` is the last record of any kind that was seen.
+
+        What is over by its time stands with the waiting ones until somebody sweeps.
+        """
         before = after and (after[0], views.job_of_question(after[1]))
-        scan = Scan(tenant, shelves.APPROVALS, limit, newest=True, after=before)
+        scan = Scan(tenant, shelves.approvals(status), limit, newest=True, after=before)
         scanned = await self._cabinet.scan(scan)
         return [views.question_record(job_of(each.body), scanned.now_us) for each in scanned.documents]
 

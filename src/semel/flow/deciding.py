@@ -57,14 +57,24 @@ def _fetched(tenant: str, job_id: str, *others: str) -> Asking[tuple[Mapping[str
     return fetched.documents, fetched.now_us
 
 
-def put(tenant: str, job: Job, gate: Gate, clock: Clock, kept_us: int | None) -> Asking[tuple[Job, int]]:
-    """The job as it stands now, and the store's time; its question is put unless it was before."""
+def put(
+    tenant: str, job: Job, gate: Gate, within: str | None, clock: Clock, kept_us: int | None
+) -> Asking[tuple[Job, int]]:
+    """The job as it stands now, and the store's time; its question is put unless it was before.
+
+    `within` is the job that a worker performs by this call: who submitted that one submits the call too, and
+    does not decide on it.
+    """
+    ids = (job.job_id,) if within is None else (job.job_id, within)
     while True:
-        fetched = yield Fetch(tenant, (job.job_id,))
+        fetched = yield Fetch(tenant, ids)
         if document := fetched.documents.get(job.job_id):
             return job_of(document.body), fetched.now_us
+        outer = fetched.documents.get(within or "")
+        submitter = job_of(outer.body).submitted_by if outer else job.submitted_by
         change = Change(tenant, fetched.now_us, lambda kind: new_id(clock, kind))
-        progress.open_job(change, replace(job, created_us=fetched.now_us), gate)
+        asked = replace(job, submitted_by=submitter, created_us=fetched.now_us)
+        progress.open_job(change, asked, gate)
         yield change.commit(new_tag(clock), {job.job_id: None}, kept_us)
 
 

@@ -16,7 +16,7 @@ import orjson
 from semel.clock import rfc3339
 from semel.flow import shelves
 from semel.flow.cabinet import Cabinet
-from semel.flow.model import to_bytes
+from semel.flow.model import reads, to_bytes
 from semel.flow.problems import Problem
 from semel.flow.values import Answer, Page, next_after
 from semel.keys import canonical, frame
@@ -47,7 +47,12 @@ class KeyRecord:
 
 
 def key_record(document: Document) -> KeyRecord:
-    return KeyRecord(**orjson.loads(document.body))
+    return _key_record(document.body)
+
+
+@reads
+def _key_record(body: bytes) -> KeyRecord:
+    return KeyRecord(**orjson.loads(body))
 
 
 def fingerprint(scope: str, target: str, body: Any) -> str:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 import orjson
+
+from semel.errors import StoreCorrupt
+
+T = TypeVar("T")
 
 LIVE_RUN = frozenset({"running", "waiting"})
 LIVE_JOB = frozenset({"waiting", "queued", "leased"})
@@ -131,16 +137,34 @@ def to_bytes(value: Any) -> bytes:
     return orjson.dumps(value)
 
 
+def reads(read: Callable[[bytes], T]) -> Callable[[bytes], T]:
+    """Bytes that are no such value are a damaged document, which is not an absent one."""
+
+    @wraps(read)
+    def checked(body: bytes) -> T:
+        try:
+            return read(body)
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreCorrupt(
+                "A document is damaged, and a damaged document is not an absent one."
+            ) from error
+
+    return checked
+
+
+@reads
 def run_of(body: bytes) -> Run:
     data = orjson.loads(body)
     return Run(**data | {"steps": tuple(map(_step, data["steps"]))})
 
 
+@reads
 def workflow_of(body: bytes) -> Workflow:
     data = orjson.loads(body)
     return Workflow(**data | {"steps": tuple(map(_step, data["steps"]))})
 
 
+@reads
 def job_of(body: bytes) -> Job:
     data = orjson.loads(body)
     data["question"] = data["question"] and Question(**data["question"])
@@ -150,6 +174,7 @@ def job_of(body: bytes) -> Job:
 
 
 def message_of(body: bytes) -> Message:
+    """From a store or a bus: whoever reads it knows what it means if it is none."""
     return Message(**orjson.loads(body))
 
 

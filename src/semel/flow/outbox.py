@@ -10,7 +10,7 @@ from semel.errors import SemelError
 from semel.flow import shelves
 from semel.flow.cabinet import Cabinet
 from semel.flow.model import Message, message_of
-from semel.stores.documents import Scan, Tenants
+from semel.stores.documents import Document, Scan, Tenants
 
 log = logging.getLogger("semel")
 
@@ -48,7 +48,7 @@ class Outbox:
             if not documents:
                 return sent
             results = await asyncio.gather(
-                *(self._send(message_of(each.body)) for each in documents), return_exceptions=True
+                *(self._send_one(each) for each in documents), return_exceptions=True
             )
             gone = tuple(each.id for each, result in zip(documents, results, strict=True) if result is None)
             if gone:
@@ -56,6 +56,14 @@ class Outbox:
             sent += len(gone)
             if len(gone) < len(documents) or len(documents) < _BATCH:
                 return sent
+
+    async def _send_one(self, document: Document) -> None:
+        try:
+            message = message_of(document.body)
+        except (ValueError, TypeError):
+            log.error("semel: the document %s is damaged, and is left as it is", document.id)
+            raise
+        await self._send(message)
 
     async def run(self, every_s: float = 1.0) -> None:
         """Forever: at once what is nudged, and everything at every look round."""

@@ -49,14 +49,14 @@ class Change:
         """Everything to be written. The first is the run or job that the decision is about."""
         found = [] if self.run is None else [shelves.run_draft(self.run, kept_us)]
         found += [shelves.job_draft(job, kept_us) for job in self.jobs.values()]
-        messages = (shelves.message_draft(each, self._unsent_until(each, kept_us)) for each in self.messages)
+        messages = (shelves.message_draft(each, self._unsent_until(each)) for each in self.messages)
         return (*found, *self.events, *messages)
 
-    def _unsent_until(self, message: Message, kept_us: int | None) -> int | None:
+    def _unsent_until(self, message: Message) -> int | None:
         """When a message is forgotten that nobody sends: a tool's question may be put where no gateway is."""
         job = self.jobs.get(message.job_id or "")
-        ours = job is not None and job.record_id is not None
-        return message.at_us + kept_us if ours and kept_us is not None else None
+        of_a_call = job is not None and job.record_id is not None
+        return message.at_us + shelves.CALLS_KEPT_US if of_a_call else None
 
     def put(self, job: Job) -> Job:
         self.jobs[job.job_id] = job
@@ -201,6 +201,8 @@ def end_run(
 def cancel_run(change: Change, jobs: list[Job], by: str) -> None:
     """The run and all of it that lives are cancelled."""
     for job in jobs:
+        if job.status == "waiting":
+            change.note(audit.CANCELLED, job, by, "")
         change.put(_ended(change, job, "cancelled"))
     for step in _run(change).steps:
         if step.status in LIVE_JOB or step.status == "pending":

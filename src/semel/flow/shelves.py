@@ -33,7 +33,8 @@ LIVE, DUE, EXPIRY, OUTBOX, APPROVALS = "live", "due", "expiry", "outbox", "appro
 # Of tool calls, which may be made where no gateway is: every ledger looks after these.
 DUE_CALLS = "due/calls"
 
-# A decision on a call is replayed for as long as the longest retry horizon we know of.
+# A decision on a call is replayed for as long as the longest retry horizon we know of. Whatever a gateway is
+# told to keep of its own, the call that waits elsewhere has to find its answer.
 CALLS_KEPT_US = 90 * 86_400_000_000
 
 
@@ -89,7 +90,7 @@ def run_draft(run: Run, kept_us: int | None) -> Draft:
 
 def job_draft(job: Job, kept_us: int | None) -> Draft:
     if job.record_id is not None:
-        return Draft(job.job_id, to_bytes(job), (*_gated(job), _end_of_call(job, kept_us)))
+        return Draft(job.job_id, to_bytes(job), (*_gated(job), _end_of_call(job)))
     places = []
     if job.status in LIVE_JOB:
         places.append(Place(LIVE, job.created_us))
@@ -108,13 +109,13 @@ def _gated(job: Job) -> tuple[Place, ...]:
     return tuple(Place(shelf, job.created_us) for shelf in (APPROVALS, approvals(question_status(job))))
 
 
-def _end_of_call(job: Job, kept_us: int | None) -> Place:
+def _end_of_call(job: Job) -> Place:
     """Until when its question is open, or its answer kept."""
     assert job.question is not None
     if job.status == "waiting":
         return Place(DUE_CALLS, job.question.expires_us)
     decided_us = job.decision.at_us if job.decision else job.question.expires_us
-    return Place(EXPIRY, decided_us + (kept_us or CALLS_KEPT_US))
+    return Place(EXPIRY, decided_us + CALLS_KEPT_US)
 
 
 def due(job: Job) -> int | None:

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterator
 
 from semel.clock import Clock
-from semel.errors import SemelError
+from semel.errors import SemelError, StoreCorrupt
 from semel.flow import progress, shelves
 from semel.flow.asking import Asking, new_id, new_tag
 from semel.flow.cabinet import Cabinet
@@ -54,8 +54,16 @@ def pass_time(clock: Clock, shelf: str, kept_us: int | None) -> Asking[int]:
     for tenant in (yield Tenants(shelf)):
         scanned = yield Scan(tenant, shelf, _BATCH)
         for document in _due(scanned, shelf):
-            changed += yield from _pass(tenant, document, scanned.now_us, clock, kept_us)
+            try:
+                changed += yield from _pass(tenant, document, scanned.now_us, clock, kept_us)
+            except StoreCorrupt:
+                _left_alone(document)
     return changed
+
+
+def _left_alone(document: Document) -> None:
+    """One damaged document does not stop what is due for others."""
+    log.error("semel: the document %s is damaged, and is left as it is", document.id)
 
 
 def _due(scanned: Scanned, shelf: str) -> Iterator[Document]:
@@ -89,7 +97,11 @@ def close_windows(clock: Clock) -> Asking[int]:
     for tenant in (yield Tenants(shelves.EXPIRY)):
         scanned = yield Scan(tenant, shelves.EXPIRY, _BATCH)
         for document in _due(scanned, shelves.EXPIRY):
-            drop = (document.id, *(yield from _belongings(tenant, document)))
+            try:
+                drop = (document.id, *(yield from _belongings(tenant, document)))
+            except StoreCorrupt:
+                _left_alone(document)
+                continue
             yield Commit(tenant, new_tag(clock), {document.id: document.tag}, drop=drop)
             closed += 1
     return closed

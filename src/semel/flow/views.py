@@ -95,6 +95,20 @@ def job_key(tenant: str, job_id: str) -> Key:
     return Key(hashlib.sha256(frame("semel/job/1", tenant, job_id)).hexdigest())
 
 
+_CONVERSATION = "job:"
+
+
+def conversation(job_id: str) -> str:
+    """Where a worker performs the job: the same on every attempt, and so are the keys of its calls."""
+    return _CONVERSATION + job_id
+
+
+def job_in(conversation: str) -> str | None:
+    """The job that is performed in this conversation, if it is one of a worker."""
+    job_id = conversation.removeprefix(_CONVERSATION)
+    return job_id if job_id != conversation and job_id.startswith("job_") else None
+
+
 def approval(value: Job, now_us: int = 0) -> dict[str, Any]:
     """As of this time: a question that nobody answered is over when its time is, swept or not."""
     question, decision = value.question, value.decision
@@ -164,7 +178,7 @@ _AS_RECORD = {"waiting": "pending", "approved": "done", "rejected": "done"}
 def question_record(value: Job, now_us: int) -> dict[str, Any]:
     """The question as `GET /api/v1/records` shows it."""
     shown = approval(value, now_us)
-    over = shown["decided_at"] or rfc3339(value.ended_us)
+    over = shown["expires_at"] if shown["status"] == "expired" else rfc3339(value.ended_us)
     return {
         "id": question_record_id(value.job_id),
         "scope": "approval",
@@ -174,7 +188,7 @@ def question_record(value: Job, now_us: int) -> dict[str, Any]:
         "fence": None,
         "attempts": 1,
         "created_at": shown["created_at"],
-        "settled_at": over if shown["status"] != "waiting" else None,
+        "settled_at": shown["decided_at"] or (None if shown["status"] == "waiting" else over),
         "expires_at": shown["expires_at"],
         "run_id": value.run_id,
         "job_id": value.job_id,

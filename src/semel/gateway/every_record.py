@@ -7,6 +7,7 @@ The gateway's handlers and the command line at a store both ask here. Nothing of
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -23,8 +24,12 @@ from semel.stores.base import Store
 # Scopes of keys, with the names that the flow files them under.
 _KEY_SCOPES = {"run": ("run", "rerun"), "job": ("job",)}
 
-# A key's answer commits with what it stands for: nothing about it is ever in doubt.
+# A key's answer commits with what it stands for: nothing about it is ever in doubt. Nor is a question.
 _KEY_STATES = (None, "pending", "done")
+_QUESTION_STATES = (None, "pending", "done", "failed")
+
+# Read at once where a filter leaves some out.
+_PAGE = 200
 
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00Z")
 
@@ -64,7 +69,7 @@ class EveryRecord:
     async def list(self, wanted: Wanted, after: Place | None, limit: int) -> Page:
         """Newest first."""
         found: Items = []
-        if wanted.scope in (None, "approval"):
+        if wanted.scope in (None, "approval") and wanted.state in _QUESTION_STATES:
             found += await self._of_questions(wanted, after, limit)
         if wanted.scope in (None, "tool"):
             found += await asyncio.to_thread(self._of_tools, wanted, after, limit)
@@ -89,24 +94,33 @@ class EveryRecord:
         return [self._records.show(record) for record in found]
 
     async def _of_questions(self, wanted: Wanted, after: Place | None, limit: int) -> Items:
-        if wanted.key is not None:
-            found = await self._questions.record(self._tenant, wanted.key)
-            items = [found] if found is not None and (after is None or place(found) < after) else []
-        else:
-            items = await self._questions.records(self._tenant, after, limit)
-        return [
-            item
-            for item in items
-            if wanted.state in (None, item["state"]) and wanted.tool in (None, item["tool"])
-        ]
+        def fits(item: dict[str, Any]) -> bool:
+            return wanted.state in (None, item["state"]) and wanted.tool in (None, item["tool"])
+
+        async def read(after: Place | None, limit: int) -> Items:
+            # Most questions were answered long ago: whoever wants the open ones does not read all of them.
+            status = "waiting" if wanted.state == "pending" else None
+            return await self._questions.records(self._tenant, status, after, limit)
+
+        if wanted.key is None:
+            return await _sifted(read, fits, after, limit)
+        found = await self._questions.record(self._tenant, wanted.key)
+        return _beyond(after, [found] if found is not None and fits(found) else [])
 
     async def _of_keys(self, wanted: Wanted, filed: str, after: Place | None, limit: int) -> Items:
+        def fits(item: dict[str, Any]) -> bool:
+            return wanted.state in (None, item["state"])
+
+        async def read(after: Place | None, limit: int) -> Items:
+            return (await self._keys.list(self._tenant, filed, after, limit)).items
+
         if wanted.key is not None:
             found = await self._keys.find(self._tenant, filed, wanted.key)
-            items = [found] if found is not None and (after is None or place(found) < after) else []
-        else:
-            items = (await self._keys.list(self._tenant, filed, after, limit)).items
-        return [item for item in items if wanted.state in (None, item["state"])]
+            return _beyond(after, [found] if found is not None and fits(found) else [])
+        if wanted.state == "pending":
+            # A key is reserved for seconds, so those that are stand among the newest.
+            return list(filter(fits, await read(after, _PAGE)))[:limit]
+        return await _sifted(read, fits, after, limit)
 
     async def get(self, id_: str) -> dict[str, Any]:
         """The record, explained, with its history; RecordNotFound if there is none."""
@@ -145,6 +159,27 @@ class EveryRecord:
         return self._records.show(resolution.record), resolution.replayed
 
 
+async def _sifted(
+    read: Callable[[Place | None, int], Awaitable[Items]],
+    fits: Callable[[dict[str, Any]], bool],
+    after: Place | None,
+    limit: int,
+) -> Items:
+    """The first so many that fit; fewer only if there are no more."""
+    found: Items = []
+    size = limit
+    while True:
+        items = await read(after, size)
+        found += filter(fits, items)
+        if len(found) >= limit or len(items) < size:
+            return found[:limit]
+        after, size = place(items[-1]), max(limit, _PAGE)
+
+
+def _beyond(after: Place | None, items: Items) -> Items:
+    return [item for item in items if after is None or place(item) < after]
+
+
 def place(item: dict[str, Any]) -> Place:
     """Where an item stands in the list: when it was made, then its id."""
     created = datetime.fromisoformat(item["created_at"])
@@ -156,8 +191,9 @@ def _question_explained(item: dict[str, Any]) -> dict[str, Any]:
     if status == "waiting":
         known = f"Waits for a person until {item['expires_at']}: {item['job_id']}."
         return {"known": known, "attempt": item["attempts"], "choices": ["approve", "reject"]}
-    by = f" by {item['by']}" if item["by"] else ""
-    known = f"{status.capitalize()} at {item['settled_at']}{by}; the same decision again is told so."
+    known = f"{status.capitalize()} at {item['settled_at']} before anybody decided; nobody can any more."
+    if item["by"]:
+        known = f"{status.capitalize()} at {item['settled_at']} by {item['by']}; a repeat is told so."
     return {"known": known, "attempt": item["attempts"], "choices": []}
 
 

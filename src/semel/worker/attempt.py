@@ -11,6 +11,7 @@ from typing import Any
 
 from semel.clock import Clock
 from semel.errors import ApprovalRequired, SemelError
+from semel.flow.views import conversation
 from semel.ledger import Ledger
 from semel.step import Step
 from semel.worker import outcome
@@ -219,7 +220,7 @@ class Attempt:
         """Named after the job alone: the same on every attempt and every worker, and so are the keys."""
         job = self._leased.job
         return self._shop.ledger.step(
-            conversation=f"job:{job.job_id}",
+            conversation=conversation(job.job_id),
             step=job.step_id or job.topic,
             scopes=self._handler.scopes,
             principal=self._shop.worker_id,

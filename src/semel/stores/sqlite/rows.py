@@ -66,9 +66,22 @@ def _possible(record: Record) -> bool:
 
 def event_of(row: Sequence[Any]) -> Event:
     event = Event(*row)
-    if type(event.digest) is not bytes or type(event.at_us) is not int or type(event.record_id) is not str:
+    if not _typed_event(tuple(map(type, row))):
         raise StoreCorrupt(f"Event {event.seq} is damaged.")
     return event
+
+
+def _typed_event(kinds: tuple[type, ...]) -> bool:
+    return (
+        _INT.issuperset(kinds[:2])
+        and _TEXT.issuperset(kinds[2:8])
+        and kinds[8] is int
+        and _TEXT.issuperset(kinds[9:11])
+        and kinds[11] is bytes
+        and kinds[12] in _NUMBER_OR_NOT
+        and _TEXT.issuperset(kinds[13:17])
+        and kinds[17] is int
+    )
 
 
 def seal_of(row: Sequence[Any]) -> Seal:
