@@ -39,8 +39,11 @@ serve: setup
 demo: setup
 	@$(BIN)/semel demo
 
+# One more than there are cores: many tests wait for leases, servers and processes.
+WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 1)
+
 test: setup
-	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 	@$(MAKE) --no-print-directory check
 
 check: setup
