@@ -35,8 +35,9 @@ DEATHS = (
     Death("effect done, before settle", {"crash": "before settle"}, 1, State.PENDING),
     Death("settle sent, reply unread", {"crash": "after settle"}, 1, State.DONE),
     Death("settled, before the caller saw it", {"dies_unheard": True}, 1, State.DONE),
-    Death("before a renewal", {"crash": "before renew", "after": "pause"}, 1, State.PENDING),
-    Death("after a renewal", {"crash": "after renew", "after": "pause"}, 1, State.PENDING),
+    # So long a lease that the payment has arrived before its first renewal, however busy the machine.
+    Death("before a renewal", {"crash": "before renew", "after": "pause", "lease": "3s"}, 1, State.PENDING),
+    Death("after a renewal", {"crash": "after renew", "after": "pause", "lease": "3s"}, 1, State.PENDING),
 )
 
 # How it dies that gave up by itself: it could not tell, or it was told that nothing happened.
