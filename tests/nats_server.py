@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -9,8 +10,13 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
+from semel.bus import open_bus
+from semel.bus.nats import NatsBus
+from tests.fake_clock import PATIENCE_S
 from tests.missing import cannot
 
 # A server starts in milliseconds; on a busy machine it takes longer.
@@ -97,3 +103,18 @@ class NatsServer:
     def remove(self) -> None:
         self.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def on_bus(url: str, scene: Callable[[NatsBus], Awaitable[Any]]) -> Any:
+    """What a scene with a bus of its own answers."""
+
+    async def play() -> Any:
+        bus = open_bus(url)
+        assert isinstance(bus, NatsBus)
+        await bus.start()
+        try:
+            return await asyncio.wait_for(scene(bus), 2 * PATIENCE_S)
+        finally:
+            await bus.stop()
+
+    return asyncio.run(play())

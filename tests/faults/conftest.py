@@ -12,6 +12,7 @@ import semel
 from tests.faults.bank import Bank
 from tests.faults.places import PLACES
 from tests.faults.process import Process
+from tests.gateway.started import begin, park  # noqa: F401  fixtures
 
 Start = Callable[..., Process]
 
@@ -39,11 +40,11 @@ def start(url: str, bank: Bank) -> Iterator[Start]:
     """Starts a process that plays a scene on the test's store and bank."""
     processes: list[Process] = []
 
-    def begin(scene: str, *, under: Any = (), **told: Any) -> Process:
+    def play(scene: str, *, under: Any = (), **told: Any) -> Process:
         process = Process(scene, {"url": url, "bank": bank.path, **told}, under=under)
         processes.append(process)
         return process
 
-    yield begin
+    yield play
     for process in processes:
         process.clean_up()

@@ -30,4 +30,5 @@ def _postgres(folder: Path) -> str:
     return shared_url("f_" + hashlib.sha256(str(folder).encode()).hexdigest()[:16])
 
 
-PLACES: tuple[Place, ...] = (Place("sqlite", _sqlite), Place("redis", _redis), Place("postgres", _postgres))
+SQLITE, REDIS, POSTGRES = Place("sqlite", _sqlite), Place("redis", _redis), Place("postgres", _postgres)
+PLACES: tuple[Place, ...] = (SQLITE, REDIS, POSTGRES)

@@ -5,12 +5,11 @@ Whatever happens, one decision is on file, whoever retries is told of it, and it
 
 from __future__ import annotations
 
-import asyncio
 import json
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from typing import Any
 import httpx
 import pytest
 
-from semel.bus import open_bus
 from semel.bus.consumer import Consumer
 from semel.bus.nats import NatsBus, NatsDelivery
 from semel.bus.subjects import message_in
@@ -37,28 +35,15 @@ from tests.gateway.serving import (
     Gateway,
     Gateways,
     Park,
-    gateways,
     quiet_environment,
     until,
 )
-from tests.nats_server import NatsServer
+from tests.nats_server import NatsServer, on_bus
 
 STORES = [place.name for place in PLACES]
 
 PAST = {"approve": "approved", "reject": "rejected"}
 both = pytest.mark.parametrize("verb", PAST)
-
-
-@pytest.fixture(scope="module")
-def park(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Park]:
-    with gateways() as start:
-        yield Park(start, tmp_path_factory.mktemp("park"))
-
-
-@pytest.fixture
-def begin() -> Iterator[Gateways]:
-    with gateways() as start:
-        yield start
 
 
 @pytest.fixture(scope="module")
@@ -118,19 +103,6 @@ def check_decided(answer: httpx.Response, verb: str, by: str, *, again: bool) ->
 
 
 # --- what left, and what is left ------------------------------------------------------------------------
-
-
-def on_bus(url: str, scene: Callable[[NatsBus], Awaitable[Any]]) -> Any:
-    async def play() -> Any:
-        bus = open_bus(url)
-        assert isinstance(bus, NatsBus)
-        await bus.start()
-        try:
-            return await asyncio.wait_for(scene(bus), 2 * PATIENCE_S)
-        finally:
-            await bus.stop()
-
-    return asyncio.run(play())
 
 
 def until_all_is_sent(store_url: str, tenant: str) -> None:

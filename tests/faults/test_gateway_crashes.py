@@ -31,7 +31,6 @@ from tests.gateway.serving import (
     Park,
     complete,
     crowd,
-    gateways,
     one_crowd,
     persistent_start,
     run_ids,
@@ -65,18 +64,6 @@ CREATED = {
     "within answer",
     "after answer",
 }
-
-
-@pytest.fixture(scope="module")
-def park(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Park]:
-    with gateways() as start:
-        yield Park(start, tmp_path_factory.mktemp("park"))
-
-
-@pytest.fixture
-def begin() -> Iterator[Gateways]:
-    with gateways() as start:
-        yield start
 
 
 def desk(gateway: Gateway, tenant: str) -> httpx.Client:

@@ -16,7 +16,6 @@ from tests.gateway.serving import (
     Gateways,
     complete,
     crowd,
-    gateways,
     persistent_start,
     run_ids,
 )
@@ -35,12 +34,6 @@ CALLERS = 8
 
 # So often the store is killed, each time after so many more runs were admitted; then so many slots are left.
 KILLS, BETWEEN, LEFT = 2, 10, 20
-
-
-@pytest.fixture
-def begin() -> Iterator[Gateways]:
-    with gateways() as start:
-        yield start
 
 
 @pytest.fixture(params=["redis", "postgres"])

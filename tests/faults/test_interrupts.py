@@ -27,6 +27,7 @@ from tests.faults.checks import (
 )
 from tests.faults.conftest import Start
 from tests.faults.payment import LONG_LEASE, payment
+from tests.faults.places import SQLITE
 
 # --- ctrl-C and exits -----------------------------------------------------------------------------
 
@@ -104,11 +105,10 @@ def test_ctrl_c_while_the_outcome_is_written_does_not_lose_it(
     assert_history_holds(ledger)
 
 
+@pytest.mark.parametrize("url", [SQLITE], ids=["sqlite"], indirect=True)  # the only store with a file to hold
 def test_ctrl_c_while_another_process_holds_the_file_leaves_nothing_behind(
     start: Start, bank: Bank, ledger: semel.Ledger, url: str
 ) -> None:
-    if not url.startswith("sqlite:"):
-        pytest.skip("only SQLite makes a claim wait for another process")
     with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         caller = start("call_uncaught", policy="park", lease=LONG_LEASE, note="first")

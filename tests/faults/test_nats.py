@@ -31,7 +31,7 @@ from semel.worker.handlers import Handler
 from semel.worker.store_door import StoreDoor
 from semel.worker.work import Worker
 from tests.faults.checks import PATIENCE_S
-from tests.nats_server import NatsServer
+from tests.nats_server import NatsServer, on_bus
 
 ANN = Caller("acme", "ann")
 APPROVED = Message("approval:job_1", "acme", "approval.approved", 1, "email", None, "job_1")
@@ -52,19 +52,6 @@ def store(tmp_path: Path) -> Iterator[Store]:
     store = open_store(f"sqlite:///{tmp_path / 'semel.db'}")
     yield store
     store.close()
-
-
-def on_bus(url: str, scene: Callable[[NatsBus], Awaitable[Any]]) -> Any:
-    async def play() -> Any:
-        bus = open_bus(url)
-        assert isinstance(bus, NatsBus)
-        await bus.start()
-        try:
-            return await asyncio.wait_for(scene(bus), 2 * PATIENCE_S)
-        finally:
-            await bus.stop()
-
-    return asyncio.run(play())
 
 
 async def until(ask: Callable[[], Any], what: str) -> None:

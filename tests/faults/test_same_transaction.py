@@ -20,7 +20,7 @@ import semel
 from semel.errors import ContractError, EffectFailed, OwnershipLost, PartialSuccess, StoreUnavailable
 from semel.record import State, effective_state
 from tests.faults.checks import all_records, assert_history_holds, only_record, until
-from tests.faults.places import PLACES
+from tests.faults.places import POSTGRES, SQLITE
 from tests.faults.till import COUNT, CREATE, INSERT, apay_tool, call, pay_tool, run
 from tests.missing import library
 from tests.proxy import Proxy
@@ -29,7 +29,8 @@ library("psycopg")
 
 ROOT = Path(__file__).resolve().parents[2]
 
-TRANSACTIONAL = [place for place in PLACES if place.name in ("sqlite", "postgres")]
+TRANSACTIONAL = (SQLITE, POSTGRES)
+on_postgres = pytest.mark.parametrize("url", [POSTGRES], ids=["postgres"], indirect=True)
 
 
 @pytest.fixture(params=TRANSACTIONAL, ids=lambda place: place.name)
@@ -102,13 +103,20 @@ def until_free(ledger: semel.Ledger) -> None:
     until(free, "the lease of the dead lapsed")
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-@pytest.mark.parametrize(("told", "landed"), DEATHS.values(), ids=DEATHS)
+# sqlite3 has no asynchronous connection, and settling and committing are one step there.
+KILLED = [
+    pytest.param(place, told, landed, asynchronous, id=f"{place.name}-{name}-{how}")
+    for place in TRANSACTIONAL
+    for name, (told, landed) in DEATHS.items()
+    for how, asynchronous in (("sync", False), ("async", True))
+    if place is not SQLITE or not (asynchronous or told.get("dies") == "in commit")
+]
+
+
+@pytest.mark.parametrize(("url", "told", "landed", "asynchronous"), KILLED, indirect=["url"])
 def test_a_killed_call_leaves_all_or_nothing_and_the_next_one_makes_it_once(
     told, landed, asynchronous, ledger, url
 ):
-    if ledger.store.name == "sqlite" and (asynchronous or told.get("dies") == "in commit"):
-        pytest.skip("sqlite3 has no asynchronous connection, and its settlement and commit are one step")
     die(url, told, asynchronous=asynchronous)
     until_free(ledger)
     assert payments(ledger) == landed
@@ -173,9 +181,9 @@ def test_a_transient_failure_is_tried_again_in_a_transaction_of_its_own(ledger):
     assert (len(tries), payments(ledger)) == (3, 1)
 
 
+# On SQLite nobody can take the key while a transaction holds the only write lock.
+@on_postgres
 def test_an_owner_that_lost_its_key_meanwhile_has_its_effect_rolled_back(ledger):
-    if ledger.store.name == "sqlite":
-        pytest.skip("nobody can take the key while a transaction holds SQLite's only write lock")
     entered, go_on = threading.Event(), threading.Event()
 
     @semel.tool_contract(name="pay", class_="write-non-idempotent", lease="1s", run_limit="1s")
@@ -201,7 +209,7 @@ def test_a_commit_whose_reply_was_lost_is_found_out_about(tmp_path):
     """It was lost before the server got it, so nothing happened, and the caller is told so."""
     from tests.postgres_server import shared_port
 
-    url = next(place for place in PLACES if place.name == "postgres").url(tmp_path)
+    url = POSTGRES.url(tmp_path)
     proxy = Proxy(shared_port())
     far = url.replace(f":{shared_port()}/", f":{proxy.port}/") + "&timeout=1s"
     try:
@@ -228,10 +236,8 @@ def test_a_commit_whose_reply_was_lost_is_found_out_about(tmp_path):
         proxy.close()
 
 
+@on_postgres
 def test_a_cancelled_task_leaves_nothing_and_the_next_call_pays(ledger):
-    if ledger.store.name == "sqlite":
-        pytest.skip("sqlite3 has no asynchronous connection")
-
     @semel.tool_contract(name="pay", class_="write-non-idempotent")
     async def slow(account: str, amount: int, books: semel.Transaction) -> str:
         await books.connection.execute(INSERT["postgres"], (account, amount))

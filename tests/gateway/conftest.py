@@ -22,6 +22,7 @@ from semel.gateway.services import Services
 from semel.gateway.settings import Settings
 from semel.stores.base import Store
 from semel.stores.memory import MemoryStore
+from tests.gateway.started import begin, park  # noqa: F401  fixtures
 from tests.stores import BY_NAME, Kind
 
 EMBEDDED = (BY_NAME["memory"], BY_NAME["sqlite"])

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.gateway.conftest import define, limit, start_run
-from tests.gateway.serving import ROOT, Gateway, Gateways, gateways, quiet_environment, semel
+from tests.gateway.serving import ROOT, Gateway, Gateways, quiet_environment, semel
 from tests.postgres_server import shared_url as postgres_url
 from tests.redis_server import RedisServer
 
@@ -23,12 +23,6 @@ INPUT = "canary-input-91bc"
 KEY = "canary-key-55d0"
 WRONG_KEY = "canary-wrong-key-c27e"
 WRONG_CREDENTIAL = "semel_0123456789abcdef_canary-credential-e8a1"
-
-
-@pytest.fixture
-def begin() -> Iterator[Gateways]:
-    with gateways() as start:
-        yield start
 
 
 def made_key(store: str, *roles: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 
 from tests.faults.places import PLACES
 from tests.gateway.conftest import Serve, define, limit, new_tenant, refused, start_run
-from tests.gateway.serving import Gateway, Park, crowd, gateways, until
+from tests.gateway.serving import Gateway, Park, crowd, until
 
 STORES = [place.name for place in PLACES]
 
@@ -31,12 +31,6 @@ DECIDERS = 20
 ROUNDS, ROUNDS_OF_A_SOAK = 20, 100
 
 GATED = {"id": "pay", "topic": "pay", "approval": {"reason": "over 1000"}}
-
-
-@pytest.fixture(scope="module")
-def park(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Park]:
-    with gateways() as start:
-        yield Park(start, tmp_path_factory.mktemp("park"))
 
 
 def person(gateway: Gateway, tenant: str, name: str) -> httpx.Client:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from semel.flow.problems import KINDS
 from tests.faults.places import PLACES
 from tests.gateway.conftest import define, limit, new_tenant, refused, start_run
-from tests.gateway.serving import PATIENCE_S, Gateway, Park, gateways, run_ids
+from tests.gateway.serving import PATIENCE_S, Gateway, Park, run_ids
 
 STORES = [place.name for place in PLACES]
 
@@ -27,12 +27,6 @@ PATH = b"/api/v1/workflows/hello/runs"
 
 # Statuses of a request that never became one: the server underneath refuses it without a word of ours.
 NOT_HTTP = {400, 413, 414, 431, 501, 505}
-
-
-@pytest.fixture(scope="module")
-def park(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Park]:
-    with gateways() as start:
-        yield Park(start, tmp_path_factory.mktemp("park"))
 
 
 @pytest.fixture(scope="module")

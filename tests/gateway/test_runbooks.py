@@ -8,7 +8,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,17 +26,11 @@ from semel.flow.values import Answer
 from semel.stores.urls import open_store
 from tests.faults.places import PLACES
 from tests.gateway.conftest import Serve, define, limit, start_run
-from tests.gateway.serving import PATIENCE_S, Gateways, gateways, run_ids, semel
+from tests.gateway.serving import PATIENCE_S, Gateways, run_ids, semel
 from tests.missing import cannot
 from tests.nats_server import NatsServer, free_port
 
 STORES = [place.name for place in PLACES]
-
-
-@pytest.fixture
-def begin() -> Iterator[Gateways]:
-    with gateways() as start:
-        yield start
 
 
 @pytest.fixture(params=STORES)

@@ -20,7 +20,6 @@ from tests.gateway.serving import (
     Gateways,
     Park,
     complete,
-    gateways,
     persistent_start,
     run_ids,
     until,
@@ -37,18 +36,6 @@ PATIENT = ("--admission=lock", "--lock-wait=30s", "--lock-ttl=30s")
 COMBINATIONS = [(store, flags) for store in STORES for flags in (("--admission=atomic",), PATIENT)]
 
 KEY = "order-1"
-
-
-@pytest.fixture(scope="module")
-def park(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Park]:
-    with gateways() as start:
-        yield Park(start, tmp_path_factory.mktemp("park"))
-
-
-@pytest.fixture
-def begin() -> Iterator[Gateways]:
-    with gateways() as start:
-        yield start
 
 
 @pytest.fixture(params=COMBINATIONS, ids=lambda how: f"{how[0]}-{how[1][0].rpartition('=')[2]}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import Counter
-from collections.abc import Iterator
 
 import httpx
 import pytest
@@ -18,7 +17,6 @@ from tests.gateway.serving import (
     all_at_once,
     complete,
     crowd,
-    gateways,
     one_crowd,
     persistent_start,
     run_ids,
@@ -46,12 +44,6 @@ SLOTS, CALLERS = 2, 10
 # The embedded default is what most people run, and quick: it gets all of its rounds every time.
 ROUNDS = {("sqlite", "atomic", 2): 100}
 ROUNDS_OTHERWISE, ROUNDS_OF_A_SOAK = 10, 100
-
-
-@pytest.fixture(scope="module")
-def park(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Park]:
-    with gateways() as start:
-        yield Park(start, tmp_path_factory.mktemp("park"))
 
 
 def desk(gateway: Gateway) -> httpx.Client:
