@@ -7,6 +7,8 @@ import random
 import threading
 import time
 
+from semel.clock import Happening
+
 # Some day in 2023: far from zero, so that a step back stays a plausible time.
 START_US = 1_700_000_000_000_000
 
@@ -44,7 +46,7 @@ class FakeClock:
         self.advance(seconds)
         await asyncio.sleep(0)
 
-    def wait(self, event: threading.Event, seconds: float) -> bool:
+    def wait(self, event: Happening, seconds: float) -> bool:
         return event.wait(PATIENCE_S)
 
     async def await_future(self, future: asyncio.Future[None], seconds: float) -> bool:

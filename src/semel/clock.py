@@ -5,10 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import threading
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
+
+
+class Happening(Protocol):
+    """What a thread can wait for."""
+
+    def is_set(self) -> bool: ...
+
+    def wait(self, seconds: float, /) -> bool: ...
 
 
 class Clock(Protocol):
@@ -27,7 +34,7 @@ class Clock(Protocol):
 
     async def asleep(self, seconds: float) -> None: ...
 
-    def wait(self, event: threading.Event, seconds: float) -> bool:
+    def wait(self, event: Happening, seconds: float) -> bool:
         """Whether the event came within so many seconds."""
 
     async def await_future(self, future: asyncio.Future[None], seconds: float) -> bool:
@@ -58,7 +65,7 @@ class SystemClock:
     async def asleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
-    def wait(self, event: threading.Event, seconds: float) -> bool:
+    def wait(self, event: Happening, seconds: float) -> bool:
         return event.wait(seconds)
 
     async def await_future(self, future: asyncio.Future[None], seconds: float) -> bool:

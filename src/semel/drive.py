@@ -122,6 +122,9 @@ def drive(deciding: Deciding, store: Store | None, clock: Clock) -> Answer:
     except StopIteration as stop:
         value: Answer = stop.value
         return value
+    except BaseException:
+        deciding.close()  # it may not know yet: an interrupt came between its wish and the answer
+        raise
 
 
 async def adrive(deciding: Deciding, store: Store | None, clock: Clock) -> Answer:
@@ -159,6 +162,9 @@ async def adrive(deciding: Deciding, store: Store | None, clock: Clock) -> Answe
     except StopIteration as stop:
         value: Answer = stop.value
         return value
+    except BaseException:
+        deciding.close()  # it may not know yet: an interrupt came between its wish and the answer
+        raise
 
 
 def _of(store: Store | None) -> Store:

@@ -46,6 +46,22 @@ SCOPE = "tool"
 _REFUSED_LATER = "The tool was refused now, but an earlier entry may have taken effect."
 
 
+class Attempt:
+    """How far a call has come with its key, for the moment in which it is interrupted."""
+
+    __slots__ = ("entered", "token")
+
+    def __init__(self) -> None:
+        self.token: bytes | None = None  # while the key may be held by it, and its last word is not said
+        self.entered = False  # whether the tool may have begun
+
+    def begin(self, token: bytes) -> None:
+        self.token, self.entered = token, False
+
+    def end(self) -> None:
+        self.token = None
+
+
 class Call(NamedTuple):
     """A call whose arguments fit and whose key is known."""
 
@@ -59,7 +75,8 @@ class Call(NamedTuple):
     conversation: str
     step: str
     principal: str
-    keep: bool = True  # whether its settlement may be kept in the process
+    keep: bool  # whether its settlement may be kept in the process
+    attempt: Attempt
 
 
 def guarded(call: Call) -> Deciding:
@@ -68,30 +85,34 @@ def guarded(call: Call) -> Deciding:
         _refuse_without_transactions(call)
     claim = _claim(call)
     deadline = 0.0
-    while True:
-        try:
-            reply = yield claim
-        except BaseException as error:
-            _give_back(call, claim.token, error)
-            raise
-        record = reply.record
-        if ours(record, claim):
-            return (yield from _perform(call, reply))
-        _check_same_action(claim, record)
-        if record.state in SETTLED:
-            return replay(call, reply)
-        if record.state is State.WAITING:
-            answer = yield from _after_approval(call, record)
-        elif doubtful(record, reply.now_us):
-            answer = yield from _in_doubt(call, record, reply.now_us)
-        else:
-            deadline = deadline or (yield ELAPSED) + call.contract.wait_us / 1e6
-            yield from _wait_for_owner(call, record, reply.now_us, deadline)
-            continue
-        if answer is not None:
-            return answer
-        # Someone else was quicker, or the key is free again: claim once more, as a new attempt.
-        claim = claim._replace(token=call.ledger.clock.token())
+    try:
+        while True:
+            reply = yield from _take(call, claim)
+            record = reply.record
+            if ours(record, claim):
+                return (yield from _perform(call, reply))
+            assert record is not None
+            call.attempt.end()
+            _check_same_action(claim, record)
+            if record.state in SETTLED:
+                return replay(call, reply)
+            if record.state is State.WAITING:
+                answer = yield from _after_approval(call, record)
+            elif doubtful(record, reply.now_us):
+                answer = yield from _in_doubt(call, record, reply.now_us)
+            else:
+                deadline = deadline or (yield ELAPSED) + call.contract.wait_us / 1e6
+                yield from _wait_for_owner(call, record, reply.now_us, deadline)
+                continue
+            if answer is not None:
+                return answer
+            # Someone else was quicker, or the key is free again: claim once more, as a new attempt.
+            claim = claim._replace(token=call.ledger.clock.token())
+    except Exception:
+        raise
+    except BaseException as interrupt:
+        _let_go(call, interrupt)
+        raise
 
 
 def unrecorded(
@@ -146,16 +167,44 @@ def _compact(data: bytes) -> bytes:
     return bytes(memoryview(data))
 
 
-def _give_back(call: Call, token: bytes, error: BaseException) -> None:
-    """A caller that is interrupted, or whose reply is lost, never entered the tool.
+def _take(call: Call, command: Claim | Retake) -> Generator[Wish, Any, Reply]:
+    """The reply to a command that may make the key ours. Where it is lost, what may be ours is given back."""
+    call.attempt.begin(command.token)
+    try:
+        reply: Reply = yield command
+        return reply
+    except errors.StoreUnavailable:
+        # The tool was not entered, so nobody has to find out whether it was.
+        _defer(call, _release_of(call, command.token))
+        raise
 
-    It gives back what it may have won, so that nobody has to find out.
-    """
-    release = Release(call.at, token, call.contract.window_us)
-    if isinstance(error, errors.StoreUnavailable):
-        call.ledger.keeper.defer(release, call.contract.lease_us / 1e6)
-    elif not isinstance(error, Exception):
-        call.ledger.store.submit(release)
+
+def _let_go(call: Call, interrupt: BaseException) -> None:
+    """An interrupted call holds no key: it gives back what it did not use, and leaves the rest in doubt."""
+    token = call.attempt.token
+    if token is None:
+        return
+    call.ledger.keeper.end(token)
+    if call.attempt.entered:
+        _submit(call, Park(call.at, token, f"the call ended with {type(interrupt).__name__}"))
+    else:
+        _submit(call, _release_of(call, token))
+
+
+def _submit(call: Call, last_word: Settle | Park | Release) -> None:
+    """For a caller that may not be asked to wait: the store carries it out all the same."""
+    call.ledger.store.submit(last_word)
+    call.attempt.end()
+
+
+def _defer(call: Call, last_word: Settle | Park | Release) -> None:
+    """For a store that is away: the keeper goes on for as long as the lease."""
+    call.ledger.keeper.defer(last_word, call.contract.lease_us / 1e6)
+    call.attempt.end()
+
+
+def _release_of(call: Call, token: bytes) -> Release:
+    return Release(call.at, token, call.contract.window_us)
 
 
 def _check_same_action(claim: Claim, record: Record) -> None:
@@ -198,6 +247,7 @@ def _perform(call: Call, reply: Reply) -> Deciding:
     try:
         # Begun and ended inside, so that a call that is interrupted just there is not kept alive by its beat.
         beat = keeper.begin(call.at, record.token, contract.lease_us, contract.run_limit_us)
+        call.attempt.entered = True
         try:
             value = yield enter
         except contract.transient as error:
@@ -224,7 +274,7 @@ def _first_arguments(call: Call, record: Record) -> Generator[Wish, Any, dict[st
         return call.contract.arguments.restore(record.asked.arguments, call.arguments)
     except errors.CallError:
         # They fit the tool no more, so nothing was entered: what we took is given back at once.
-        yield from _finish(call, Release(call.at, record.token, call.contract.window_us))
+        yield from _finish(call, _release_of(call, record.token))
         raise
 
 
@@ -314,10 +364,10 @@ def _failed(call: Call, record: Record, error: BaseException, secrets: list[str]
 
 
 def _release_rolled_back(call: Call, record: Record, error: BaseException) -> Generator[Wish, Any, None]:
-    release = Release(call.at, record.token, call.contract.window_us)
+    release = _release_of(call, record.token)
     if isinstance(error, GeneratorExit):
         # The caller's coroutine is being closed and may not be asked to wait.
-        call.ledger.store.submit(release)
+        _submit(call, release)
         return
     try:
         yield from _finish(call, release)
@@ -336,7 +386,7 @@ def _committed(call: Call, record: Record, entered: Entered, secrets: list[str])
     except BaseException:
         # Owner-checked: whichever of commit and release comes first, the other finds nothing to do.
         entered.transaction.roll_back()
-        call.ledger.store.submit(Release(call.at, record.token, call.contract.window_us))
+        _submit(call, _release_of(call, record.token))
         raise
     assert settle is not None
     if not (reply.applied or settled_by(reply.record, settle)):
@@ -367,7 +417,7 @@ def _whether_committed(
     call: Call, record: Record, away: errors.StoreUnavailable
 ) -> Generator[Wish, Any, Reply]:
     """The reply after an unacknowledged commit: a release waits for it, and is refused if it came through."""
-    reply = yield from _finish(call, Release(call.at, record.token, call.contract.window_us))
+    reply = yield from _finish(call, _release_of(call, record.token))
     if reply.applied or reply.record is None or reply.record.state not in SETTLED:
         raise errors.StoreUnavailable(
             "The store did not commit, so what the tool wrote was rolled back."
@@ -394,7 +444,7 @@ def _settle(call: Call, record: Record, state: State, outcome: bytes | None) -> 
 
 
 def _release(call: Call, record: Record, error: BaseException) -> Generator[Wish, Any, None]:
-    reply = yield from _finish(call, Release(call.at, record.token, call.contract.window_us))
+    reply = yield from _finish(call, _release_of(call, record.token))
     left = _still_ours(reply, record.token)
     if left.state is State.IN_DOUBT:
         raise in_doubt_error(call.contract, _REFUSED_LATER) from error
@@ -404,7 +454,7 @@ def _park(call: Call, record: Record, error: BaseException) -> Generator[Wish, A
     park = Park(call.at, record.token, f"the tool ended with {type(error).__name__}")
     if isinstance(error, GeneratorExit):
         # The caller's coroutine is being closed and may not be asked to wait.
-        call.ledger.store.submit(park)
+        _submit(call, park)
         return
     _still_ours((yield from _finish(call, park)), record.token)
 
@@ -424,12 +474,13 @@ def _finish(call: Call, command: Settle | Park | Release) -> Generator[Wish, Any
     while True:
         try:
             reply: Reply = yield command
+            call.attempt.end()
             return reply
         except errors.StoreUnavailable as away:
             now = yield ELAPSED
             give_up = give_up or now + SETTLE_BUDGET_S
             if now + pause_s >= give_up:
-                call.ledger.keeper.defer(command, call.contract.lease_us / 1e6)
+                _defer(call, command)
                 text = "The tool ran, but the store did not take its outcome."
                 raise in_doubt_error(call.contract, text) from away
         except errors.StoreCorrupt as damage:
@@ -440,12 +491,12 @@ def _finish(call: Call, command: Settle | Park | Release) -> Generator[Wish, Any
             raise
         except BaseException:
             # The caller is interrupted and may not wait; what its tool did has to be written all the same.
-            call.ledger.store.submit(command)
+            _submit(call, command)
             raise
         try:
             yield Pause(pause_s * (0.5 + call.ledger.clock.random() / 2))
         except BaseException:
-            call.ledger.keeper.defer(command, call.contract.lease_us / 1e6)
+            _defer(call, command)
             raise
         pause_s = min(0.5, pause_s * 2)
 
@@ -513,12 +564,9 @@ def _retake(call: Call, record: Record, within_us: int | None) -> Generator[Wish
     """Enter in place of the attempt that we saw; None if someone else did."""
     token = call.ledger.clock.token()
     retake = Retake(call.at, record.token, token, call.contract.lease_us, within_us)
-    try:
-        reply = yield retake
-    except BaseException as error:
-        _give_back(call, token, error)
-        raise
+    reply = yield from _take(call, retake)
     if not ours(reply.record, retake):
+        call.attempt.end()
         return None
     return (yield from _perform(call, reply))
 

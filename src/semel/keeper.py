@@ -21,6 +21,7 @@ from semel.ages import Ages
 from semel.audit import Event
 from semel.clock import Clock
 from semel.errors import InFlight, OutcomeUnknown, SemelError, StoreUnavailable
+from semel.gates import Flag
 from semel.record import Address, Command, Look, Record, Renew, Settle
 from semel.stores.base import AppendEvents, Store
 from semel.sweep import Sweeper
@@ -84,7 +85,7 @@ class Keeper:
     def _reset(self) -> None:
         """As new: also in a forked child, where the parent's thread, calls and locks do not exist."""
         self._beats: dict[bytes, Beat] = {}
-        self._awake = threading.Event()
+        self._awake = Flag()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._wake_at = float("inf")

@@ -61,8 +61,14 @@ class Step:
         """Call the tool in this step, whatever the context of the caller is; awaitable if the tool is."""
         if inspect.iscoroutinefunction(tool):
             return self._run_async(tool, args, kwargs)
-        with _Visit(self):
+        visit = _Visit(self)
+        try:
+            visit.__enter__()
             return tool(*args, **kwargs)
+        finally:
+            # First, and not by a call: an interrupt just here would leave the step open for what comes next.
+            visit.open = False
+            visit.__exit__()
 
     async def _run_async(
         self, tool: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -99,11 +105,13 @@ class _Visit:
     is in no step: a stale step would make keys for work that nobody retries any more.
     """
 
-    __slots__ = ("_token", "open", "step")
+    __slots__ = ("_outer", "_token", "open", "step")
 
     def __init__(self, step: Step) -> None:
         self.step = step
         self.open = True
+        self._outer = _visit.get()
+        self._token: Token[_Visit | None] | None = None
 
     def __enter__(self) -> _Visit:
         self._token = _visit.set(self)
@@ -111,6 +119,10 @@ class _Visit:
 
     def __exit__(self, *_: object) -> None:
         self.open = False
+        if self._token is None:
+            if _visit.get() is self:  # interrupted on the way in
+                _visit.set(self._outer)
+            return
         try:
             _visit.reset(self._token)
         except ValueError:

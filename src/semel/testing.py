@@ -28,7 +28,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from semel.clock import SYSTEM
+from semel.clock import SYSTEM, Happening
 from semel.durations import Duration, microseconds
 from semel.errors import StoreUnavailable
 from semel.keeper import KEEPER_THREAD
@@ -76,7 +76,7 @@ class FakeClock:
         self.sleep(seconds)
         await SYSTEM.asleep(0)
 
-    def wait(self, event: threading.Event, seconds: float) -> bool:
+    def wait(self, event: Happening, seconds: float) -> bool:
         if not event.is_set():
             self.sleep(seconds)
         return event.is_set()

@@ -10,7 +10,7 @@ from semel import errors
 from semel.clock import SYSTEM
 from semel.contract import Contract
 from semel.drive import Answer, adrive, drive
-from semel.guard import SCOPE, Call, guarded, in_doubt_error, unrecorded
+from semel.guard import SCOPE, Attempt, Call, guarded, in_doubt_error, unrecorded
 from semel.keys import Key, derive, explicit, fingerprint, step_seed
 from semel.ledger import Ledger
 from semel.meaning import Meaning, meaning
@@ -192,7 +192,7 @@ class Tool:
         where = (step.conversation, step.path_text, step.principal) if step else ("", "[]", "")
         # A Key given by hand may be one that another tool derives, and what is derived is not compared again.
         keep = not isinstance(caller.key, Key)
-        return Call(contract, ledger, key, at, arguments, canonical, instance, *where, keep)
+        return Call(contract, ledger, key, at, arguments, canonical, instance, *where, keep, Attempt())
 
     def _key(self, caller: Caller, canonical: bytes) -> Key:
         ledger, step = caller.ledger, caller.step

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
+from semel.errors import StoreUnavailable
 from semel.record import Reply, Settle
 
 
@@ -29,3 +30,8 @@ class Transaction(ABC):
     @abstractmethod
     def roll_back(self) -> None:
         """Nothing of it happens, unless `settle` has begun. Raises nothing: what is cut is rolled back."""
+
+
+def rolled_back() -> StoreUnavailable:
+    """The answer to a commit that came after a cancelled caller's `roll_back`."""
+    return StoreUnavailable("The caller was cancelled, and what the tool wrote was rolled back.")

@@ -6,6 +6,7 @@ A scene speaks by lines of JSON, `[word, content]`, and waits for a line where i
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import json
 import os
@@ -26,9 +27,13 @@ from semel.testing import WrappedStore, crashing
 from tests.faults.bank import Bank
 from tests.faults.caller import ACCOUNT, AMOUNT, CONVERSATION, STEP, Heard, call
 from tests.faults.disk import fill
+from tests.faults.interrupting import interrupted_at, moments_of
 from tests.faults.payment import LEASE, Declined, nothing, payment
 
 AWAKE_S = 0.05
+
+# Nobody waits that long for a call that takes milliseconds, on a busy machine either.
+STUCK_S = 20.0
 
 
 def say(word: str, content: Any = None) -> None:
@@ -262,6 +267,63 @@ def interrupted_again_and_again(told: dict[str, Any]) -> None:
     ledger.close()
 
 
+def interrupted_everywhere(told: dict[str, Any]) -> None:
+    """A call of the main thread, once for every moment in which it can be interrupted, beside a crowd.
+
+    After each: "still well", with what was heard; or "stuck", if one of the crowd gets nothing done any more.
+    """
+    ledger = semel.open(told["url"])
+    tool = tool_of(told)
+    crowd = [Busy(ledger, tool, f"acc-crowd-{number}") for number in range(told["crowd"])]
+
+    def pay(account: str) -> Heard:
+        return call(ledger, tool, account=account, note="first")
+
+    pay("acc-warm")
+    for number, moment in enumerate(moments_of(lambda: pay("acc-watched"))):
+        account = f"acc-{number}"
+        first = interrupted_at(moment, functools.partial(pay, account))
+        if first is None:
+            continue
+        again = call(ledger, tool, account=account, note="again")
+        if not all(busy.goes_on() for busy in crowd):
+            say("stuck", str(moment))
+            return
+        say("still well", [str(moment), account, heard(first), heard(again)])
+    for busy in crowd:
+        busy.stop()
+    say("still well")
+    ledger.close()
+
+
+class Busy(threading.Thread):
+    """One of the crowd: it pays from an account of its own, again and again, each time in another step."""
+
+    def __init__(self, ledger: semel.Ledger, tool: Any, account: str) -> None:
+        super().__init__(daemon=True)
+        self._ledger, self._tool, self._account = ledger, tool, account
+        self._paid = 0
+        self._stopping = False
+        self.start()
+
+    def run(self) -> None:
+        while not self._stopping:
+            heard = call(self._ledger, self._tool, account=self._account, step=f"step-{self._paid}")
+            assert heard.receipt is not None, heard
+            self._paid += 1
+
+    def goes_on(self) -> bool:
+        """Whether a call that it began after now was answered."""
+        until, give_up_at = self._paid + 2, SYSTEM.monotonic() + STUCK_S
+        while self._paid < until and SYSTEM.monotonic() < give_up_at:
+            SYSTEM.sleep(0.001)
+        return self._paid >= until
+
+    def stop(self) -> None:
+        self._stopping = True
+        self.join()
+
+
 def forking(told: dict[str, Any]) -> None:
     """A process that has used its ledger forks, and all its children call with it."""
     ledger = semel.open(told["url"])
@@ -302,6 +364,7 @@ SCENES: dict[str, Callable[[dict[str, Any]], None]] = {
         sweeping,
         hesitating_call,
         interrupted_again_and_again,
+        interrupted_everywhere,
         forking,
     )
 }

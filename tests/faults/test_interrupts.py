@@ -144,6 +144,27 @@ def test_a_process_that_is_interrupted_again_and_again_goes_on_and_pays_nothing_
     assert_history_holds(ledger)
 
 
+@pytest.mark.parametrize("crowd", [0, 3])
+def test_an_interrupt_at_any_moment_of_a_call_holds_no_key_and_strands_nobody(
+    crowd: int, start: Start, bank: Bank, ledger: semel.Ledger
+) -> None:
+    caller = start("interrupted_everywhere", policy="park", lease=LONG_LEASE, crowd=crowd)
+    moments = []
+    while (told := caller.hear("still well")) is not None:
+        moments.append(told)
+    assert len(moments) > 100
+    paid = Counter(entry.account for entry in bank.entries())
+    for moment, account, first, again in moments:
+        assert first["raised"] == "KeyboardInterrupt", moment
+        if again["receipt"] is None:
+            assert again["code"] == "OUTCOME_UNKNOWN", moment
+            assert paid[account] <= 1, moment
+        else:
+            assert paid[account] == 1, moment
+    if not crowd:  # whose records are thousands
+        assert_history_holds(ledger)
+
+
 # --- cancelled tasks ------------------------------------------------------------------------------
 
 

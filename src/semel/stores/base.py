@@ -23,6 +23,7 @@ from typing import Generic, Literal, TypeVar
 from semel.audit import Event, Seal
 from semel.clock import SYSTEM, Clock
 from semel.errors import ContractError
+from semel.gates import Flag
 from semel.record import Address, Command, Record, Reply, State
 from semel.transaction import Transaction
 
@@ -209,7 +210,7 @@ class Waiter:
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None) -> None:
         self._loop = loop
-        self._event = threading.Event() if loop is None else None
+        self._event = Flag() if loop is None else None
         self._future: asyncio.Future[None] | None = loop.create_future() if loop else None
 
     def wake(self) -> None:

@@ -8,6 +8,9 @@ in one tick goes out together.
 Commands for one record never run side by side, so they keep the order in which they came; that holds for a
 claim whose task was cancelled and the release that follows it. Nor do commits of one tenant's documents: they
 would wait for each other on the server; here they gather for the next transaction.
+
+An interrupt raises in the main thread, between any two steps of it. So that thread runs what is its own and
+nothing of others, what is under way is told by sets and not by counts, and finishing may be repeated.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from typing import Any
 
 from semel.clock import SYSTEM
 from semel.errors import SemelError, StoreUnavailable
+from semel.gates import Gates, on_main_thread
 from semel.record import Address, Command, Reply
 from semel.stores.base import Waiters
 from semel.stores.documents import Commit, Committed
@@ -58,12 +62,12 @@ class Work:
         "error",
         "future",
         "gate",
+        "leads",
         "loop",
-        "owed",
         "size",
     )
 
-    def __init__(self, command: Command | Commit, *, owed: bool = False) -> None:
+    def __init__(self, command: Command | Commit) -> None:
         self.command = command
         self.at: Address | None = None
         self.size = 0
@@ -73,11 +77,11 @@ class Work:
         else:
             self.at = address_of(command)
             self.digest = digest(self.at)
-        self.owed = owed  # submitted by somebody who does not wait
         self.answer: Any = None
         self.error: SemelError | None = None
         self.batch: list[Work] | None = None  # what its thread is to run once the gate opens
         self.gate: threading.Lock | None = None
+        self.leads = False  # whether the thread at the gate may run what others asked
         self.loop: asyncio.AbstractEventLoop | None = None
         self.future: asyncio.Future[Any] | None = None
 
@@ -113,14 +117,14 @@ class Dispatch:
         """As new, without touching what was open: for the child of a fork."""
         self._waiters = waiters
         self._lock = threading.Lock()
-        self._settled = threading.Condition(self._lock)
+        self._changed = Gates()
         self._queue: deque[Work] = deque()
-        self._under_way: set[bytes] = set()
-        self._running = 0
+        self._flying: set[Work] = set()  # the first of each batch that is under way
+        self._under_way: dict[bytes, list[Work]] = {}  # and the batch of each digest
         self._threads = 0
         self._batches: queue.SimpleQueue[list[Work] | None] = queue.SimpleQueue()
         self._ticking: set[asyncio.AbstractEventLoop] = set()
-        self.owed = 0
+        self.owed: set[Work] = set()  # submitted by somebody who does not wait
         self._closed = False
 
     # --- coming in -------------------------------------------------------------------------------
@@ -144,26 +148,32 @@ class Dispatch:
         return answer
 
     def _do(self, work: Work) -> Any:
-        with self._lock:
-            self._refuse_if_closed()
-            if self._running < self._abreast and not self._queue and work.digest not in self._under_way:
-                self._running += 1
-                self._under_way.add(work.digest)
-                work.batch = [work]
-            else:
-                work.gate = threading.Lock()
-                work.gate.acquire()
-                self._queue.append(work)
-                self._start_tasks()
         try:
-            if work.gate is not None:
-                work.gate.acquire()
+            gate = self._come_in(work)
+            if gate is not None:
+                gate.acquire()
             if work.batch is not None:
-                self._run_and_pass_on(work.batch, work)
+                self._run(work.batch)
+                self._finish(work.batch, work)
         except BaseException:
             self._abandon(work)
             raise
         return work.result()
+
+    def _come_in(self, work: Work) -> threading.Lock | None:
+        """It is under way, or queued; then there is a gate to wait at."""
+        with self._lock:
+            self._refuse_if_closed()
+            if self._room() and not self._queue and work.digest not in self._under_way:
+                work.batch = [work]
+                self._depart(work.batch)
+                return None
+            gate = work.gate = threading.Lock()
+            gate.acquire()
+            work.leads = not on_main_thread()
+            self._queue.append(work)
+            self._go_on()
+            return gate
 
     async def _ado(self, work: Work) -> Any:
         loop = work.loop = asyncio.get_running_loop()
@@ -171,28 +181,27 @@ class Dispatch:
         with self._lock:
             self._refuse_if_closed()
             self._queue.append(work)
-            ticking = loop in self._ticking
-            self._ticking.add(loop)
-        if not ticking:
-            loop.call_soon(self._tick, loop)
+            if loop not in self._ticking:
+                loop.call_soon(self._tick, loop)
+                self._ticking.add(loop)
         return await work.future
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         with self._lock:
             self._ticking.discard(loop)
-            self._start_tasks()
+            self._go_on()
 
     def submit(self, command: Command) -> None:
         with self._lock:
             self._refuse_if_closed()
-            self.owed += 1
-            self._queue.append(Work(command, owed=True))
-            self._start_tasks()
+            work = Work(command)
+            self._queue.append(work)
+            self.owed.add(work)
+            self._go_on()
 
     def flush(self) -> None:
         """What was submitted before is carried out, or patience is over."""
-        with self._settled:
-            self._settled.wait_for(lambda: not self.owed, self._patience_s)
+        self._changed.wait(lambda: not self.owed, self._patience_s)
 
     def _refuse_if_closed(self) -> None:
         if self._closed:
@@ -202,19 +211,37 @@ class Dispatch:
         """The caller was interrupted: its command goes its way, but nobody counts on its thread any more."""
         with self._lock:
             work.gate, batch = None, work.batch
+            self._go_on()
         if batch is not None:
             self._give_up(batch)
             self._finish(batch, work)
 
     # --- who runs what ---------------------------------------------------------------------------
 
-    def _start_tasks(self) -> None:
-        """With the lock held: as much of the queue as there is room for is on its way."""
-        while self._running < self._abreast and self._queue:
+    def _room(self) -> bool:
+        return len(self._flying) < self._abreast
+
+    def _depart(self, batch: list[Work]) -> None:
+        """With the lock held: nothing else is to run at these addresses."""
+        self._flying.add(batch[0])
+        for work in batch:
+            self._under_way[work.digest] = batch
+
+    def _go_on(self) -> None:
+        """With the lock held: as much of the queue as there is room for is on its way, or soon will be."""
+        if not self._queue or not self._room():
+            return
+        if on_main_thread():
+            self._send([])  # an interrupt in the middle of taking would lose what others asked
+        else:
+            self._start_batches()
+
+    def _start_batches(self) -> None:
+        while self._room() and self._queue:
             batch = self._take()
             if not batch:
                 return
-            self._running += 1
+            self._depart(batch)
             self._hand_over(batch)
 
     def _take(self) -> list[Work]:
@@ -224,10 +251,12 @@ class Dispatch:
         """
         batch: list[Work] = []
         left: list[Work] = []
-        busy, kind, size = set(self._under_way), None, 0
+        busy: set[bytes] = set()
+        kind, size = None, 0
         while self._queue and len(batch) < BATCH_MAX and size < BATCH_BYTES_MAX:
             work = self._queue.popleft()
-            if work.digest in busy or (kind is not None and type(work.command) is not kind):
+            taken = work.digest in busy or work.digest in self._under_way
+            if taken or (kind is not None and type(work.command) is not kind):
                 left.append(work)
             else:
                 kind = type(work.command)
@@ -237,34 +266,38 @@ class Dispatch:
                     continue
             busy.add(work.digest)
         self._queue.extendleft(reversed(left))
-        self._under_way.update(work.digest for work in batch)
         return batch
 
     def _hand_over(self, batch: list[Work]) -> None:
         """With the lock held: a thread that waits for one of them runs all, else one of the store's own."""
         for work in batch:
-            if work.gate is not None:
+            if work.leads and work.gate is not None:
                 work.batch = batch
                 work.gate.release()
                 return
+        self._send(batch)
+
+    def _send(self, batch: list[Work]) -> None:
+        """With the lock held: a thread of the store's own runs it, or looks into the queue if it is empty."""
         if self._threads < self._abreast:
-            self._threads += 1
+            # Counted once it runs: one thread too many does no harm.
             threading.Thread(target=self._serve, name="semel-postgres", daemon=True).start()
+            self._threads += 1
         self._batches.put(batch)
 
     def _serve(self) -> None:
         batches = self._batches
         while (batch := batches.get()) is not None:
-            self._run_and_pass_on(batch, None)
-
-    def _run_and_pass_on(self, batch: list[Work], runner: Work | None) -> None:
-        if runner is not None:
-            runner.batch = None
-        try:
-            self._run(batch)
-        finally:
-            self._give_up(batch)
-            self._finish(batch, runner)
+            if not batch:
+                with self._lock:
+                    self._start_batches()
+                continue
+            try:
+                self._run(batch)
+            finally:
+                self._give_up(batch)
+                self._finish(batch, None)
+        batches.put(None)  # the others end as well
 
     def _give_up(self, batch: list[Work]) -> None:
         """Whoever has no answer is told so: only an interrupt of the running thread leaves one without."""
@@ -273,22 +306,25 @@ class Dispatch:
                 work.error = StoreUnavailable("The statement was interrupted; nothing was acknowledged.")
 
     def _finish(self, batch: list[Work], runner: Work | None) -> None:
-        """Every answer is with whoever waits for it, and what was queued meanwhile is on its way."""
+        """Every answer is with whoever waits for it, and what was queued meanwhile is on its way.
+
+        May be repeated: whoever was interrupted in the middle of it begins anew.
+        """
         by_loop: dict[asyncio.AbstractEventLoop, list[Work]] = {}
-        with self._settled:
-            self._running -= 1
-            self._under_way.difference_update([work.digest for work in batch])
-            self._start_tasks()
-            owed = sum(work.owed for work in batch)
-            if owed:
-                self.owed -= owed
-            if owed or self._closed:
-                self._settled.notify_all()
+        with self._lock:
+            self._flying.discard(batch[0])
             for work in batch:
+                if self._under_way.get(work.digest) is batch:
+                    del self._under_way[work.digest]
+            self._go_on()
+            for work in batch:
+                self.owed.discard(work)
                 if work.loop is not None:
                     by_loop.setdefault(work.loop, []).append(work)
                 elif work.gate is not None and work is not runner:
-                    work.gate.release()
+                    gate, work.gate = work.gate, None
+                    gate.release()
+        self._changed.open()
         for loop, works in by_loop.items():
             try:
                 loop.call_soon_threadsafe(_arrive, works)
@@ -356,14 +392,17 @@ class Dispatch:
 
     def close(self) -> None:
         """What is queued is carried out, as far as the store answers, and nothing is taken any more."""
-        with self._settled:
+        with self._lock:
             if self._closed:
                 return
             self._closed = True
-            self._start_tasks()
-            self._settled.wait_for(lambda: not self._running and not self._queue, _CLOSE_S)
-            for _ in range(self._threads):
-                self._batches.put(None)
+            self._go_on()
+        self._changed.wait(self._idle, _CLOSE_S)
+        self._batches.put(None)
+
+    def _idle(self) -> bool:
+        with self._lock:
+            return not self._flying and not self._queue
 
 
 def _arrive(works: list[Work]) -> None:

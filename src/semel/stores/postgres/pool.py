@@ -1,4 +1,8 @@
-"""A bounded number of connections, shared by whoever needs one for a moment."""
+"""A bounded number of connections, shared by whoever needs one for a moment.
+
+An interrupt may come anywhere, also on the way in and on the way out. So leaving may be repeated, and what is
+in use is told by who is inside, never by a count that goes up and down.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,23 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from semel.gates import Gates
 from semel.stores.postgres import trouble
 from semel.stores.postgres.trouble import Failure
 from semel.stores.postgres.wire import Link
 
+
+class Place:
+    """Room for one connection, and the connection of whoever is there."""
+
+    __slots__ = ("link",)
+
+    def __init__(self) -> None:
+        self.link: Link | None = None
+
+
 # A parent's connections in its forked child: collecting one would say goodbye on the parent's socket.
-_orphans: list[Link] = []
+_orphans: list[Link | Place] = []
 
 
 class Pool:
@@ -21,44 +36,48 @@ class Pool:
         self._connect = connect
         self._size = size
         self._patience_s = patience_s
-        self._out: set[Link] = set()
+        self._inside: set[Place] = set()
         self._idle: list[Link] = []
         self.renew()
 
     def renew(self) -> None:
         """As new, without touching what was open: for the child of a fork."""
         _orphans.extend(self._idle)
-        _orphans.extend(self._out)
-        self._places = threading.Semaphore(self._size)
+        _orphans.extend(self._inside)
+        self._lock = threading.Lock()
+        self._gates = Gates()
         self._idle = []
-        self._out = set()
+        self._inside = set()
         self._closed = False
 
     @contextmanager
     def link(self) -> Iterator[Link]:
         """A connection with no transaction open on it; it comes back, unless it broke."""
-        link = self.take()
+        place = Place()
         try:
-            yield link
-        except Failure as failure:
-            if trouble.gone(failure):
+            yield self.enter(place)
+            self.leave(place)
+        except BaseException as error:
+            self.leave(place)
+            if isinstance(error, Failure) and trouble.gone(error):
                 self.forget_idle()
             raise
-        finally:
-            self.give(link)
 
-    def take(self) -> Link:
+    def enter(self, place: Place) -> Link:
+        """A connection for this place. Whatever comes of it, the place has to be left."""
         if self._closed:
             raise trouble.closed()
-        if not self._places.acquire(timeout=self._patience_s):
+        if not self._gates.wait(lambda: self._let_in(place), self._patience_s):
             raise Failure("every connection of the pool is in use", late=True)
-        try:
-            link = self._next()
-            self._out.add(link)
-            return link
-        except BaseException:
-            self._places.release()
-            raise
+        link = place.link = self._next()
+        return link
+
+    def _let_in(self, place: Place) -> bool:
+        with self._lock:
+            if len(self._inside) >= self._size:
+                return False
+            self._inside.add(place)
+            return True
 
     def _next(self) -> Link:
         while True:
@@ -69,13 +88,17 @@ class Pool:
             if not link.broken:
                 return link
 
-    def give(self, link: Link) -> None:
-        self._out.discard(link)
-        if self._closed or not link.idle:
-            link.close()
-        else:
-            self._idle.append(link)
-        self._places.release()
+    def leave(self, place: Place) -> None:
+        """There is room for somebody else; nothing happens if there was nobody."""
+        with self._lock:  # of two who leave it, one takes the connection along
+            link, place.link = place.link, None
+        if link is not None:
+            if self._closed or not link.idle:
+                link.close()
+            else:
+                self._idle.append(link)
+        self._inside.discard(place)
+        self._gates.open()
 
     def forget_idle(self) -> None:
         """The server went away, so what was open to it is of no use."""

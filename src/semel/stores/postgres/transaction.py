@@ -14,10 +14,10 @@ from semel.stores.postgres import statements as sql
 from semel.stores.postgres import trouble
 from semel.stores.postgres.commands import Asked, Held
 from semel.stores.postgres.packing import digest, text
-from semel.stores.postgres.pool import Pool
+from semel.stores.postgres.pool import Place, Pool
 from semel.stores.postgres.trouble import Failure
 from semel.stores.postgres.wire import Link
-from semel.transaction import Transaction
+from semel.transaction import Transaction, rolled_back
 
 # What a tool's connection leads to once its call is over: whoever keeps it finds it closed.
 _NOWHERE = pq.PGconn.connect_start(b"host='' port=none")
@@ -36,17 +36,18 @@ class PostgresTransaction(Transaction):
     ) -> None:
         self._pool, self._schema, self._common, self._waiters = pool, schema, common, waiters
         self._asynchronous = asynchronous
-        self._end = (
-            threading.Lock()
-        )  # of two endings, a commit and a cancelled caller's, only the first counts
-        self._link = _begun(pool)
+        # Of two endings, a commit and a cancelled caller's, only the first counts.
+        self._end = threading.Lock()
+        self._place = Place()
+        self._link = _begun(pool, self._place)
         kind = psycopg.AsyncConnection if asynchronous else psycopg.Connection
         self.connection = kind(self._link.pgconn)
         # Each call has a wrapper of its own, and they would give the same names to different statements.
         self.connection.prepare_threshold = None
 
     def settle(self, command: Settle) -> Reply:
-        self._end.acquire()
+        if not self._end.acquire(blocking=False):
+            raise rolled_back()
         try:
             reply = self._settle(command)
         except Failure as failure:
@@ -75,9 +76,11 @@ class PostgresTransaction(Transaction):
 
     def roll_back(self) -> None:
         """Without a word where an event loop would have to wait for it: the server rolls back what is cut."""
-        if not self._end.acquire(blocking=False):
+        first = self._end.acquire(blocking=False)
+        link = self._place.link
+        # A commit that is under way goes on in its thread; one that was interrupted on this one does not.
+        if link is None or (self._asynchronous and not first):
             return
-        link = self._link
         try:
             if self._asynchronous:
                 link.close()
@@ -89,21 +92,21 @@ class PostgresTransaction(Transaction):
 
     def _leave(self) -> None:
         self.connection.pgconn = _NOWHERE
-        self._pool.give(self._link)
+        self._pool.leave(self._place)
 
 
-def _begun(pool: Pool) -> Link:
+def _begun(pool: Pool, place: Place) -> Link:
     """A connection with a transaction open on it; a new one if the one that was there is lost."""
     while True:
-        link = pool.take()
         try:
+            link = pool.enter(place)
             link.script("BEGIN")
-        except BaseException as error:
-            fresh = not link.used
-            link.close()
-            pool.give(link)
-            if fresh or not isinstance(error, Failure):
-                raise
-        else:
             link.used = True
             return link
+        except BaseException as error:
+            fresh = place.link is None or not place.link.used
+            if place.link is not None:
+                place.link.close()
+            pool.leave(place)
+            if fresh or not isinstance(error, Failure):
+                raise

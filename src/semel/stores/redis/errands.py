@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from semel.clock import SYSTEM
 from semel.errors import SemelError, StoreUnavailable
+from semel.gates import Gates
 from semel.record import Command
 
 log = logging.getLogger("semel")
@@ -28,33 +29,32 @@ class Errands:
     def reset(self) -> None:
         """As new: also in a forked child, where the parent's thread and what it owes do not exist."""
         self._queue: deque[Command] = deque(maxlen=_OWED_MAX)
-        self._changed = threading.Condition()
+        self._changed = Gates()
+        self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
-        self.owed = 0
+
+    @property
+    def owed(self) -> int:
+        return len(self._queue)
 
     def add(self, command: Command) -> None:
-        with self._changed:
-            self._queue.append(command)
-            self.owed = len(self._queue)
+        self._queue.append(command)
+        with self._lock:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="semel-redis-errands", daemon=True)
-                self._thread.start()
-            self._changed.notify_all()
+                thread = threading.Thread(target=self._run, name="semel-redis-errands", daemon=True)
+                thread.start()
+                self._thread = thread
+        self._changed.open()
 
     def _run(self) -> None:
-        while True:
-            with self._changed:
-                while not self._queue and not self._closed:
-                    self._changed.wait()
-                if not self._queue:
-                    return
-                command = self._queue[0]
+        while self._changed.wait(lambda: bool(self._queue) or self._closed) and self._queue:
+            command = self._queue[0]
             self._carry_out(command)
-            with self._changed:
+            # If it is full, the oldest made room for a newer one.
+            if self._queue[0] is command:
                 self._queue.popleft()
-                self.owed = len(self._queue)
-                self._changed.notify_all()
+            self._changed.open()
 
     def _carry_out(self, command: Command) -> None:
         for _ in range(_TRIES):
@@ -72,10 +72,8 @@ class Errands:
         """Whether what was added before is carried out, or given up, within so many seconds."""
         if threading.current_thread() is self._thread:
             return True
-        with self._changed:
-            return self._changed.wait_for(lambda: not self._queue, seconds)
+        return self._changed.wait(lambda: not self._queue, seconds)
 
     def close(self) -> None:
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
+        self._closed = True
+        self._changed.open()

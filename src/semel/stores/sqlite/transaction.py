@@ -11,7 +11,7 @@ from semel.stores.base import Waiters
 from semel.stores.sqlite import trouble
 from semel.stores.sqlite.commands import Performer
 from semel.stores.sqlite.connection import patiently
-from semel.transaction import Transaction
+from semel.transaction import Transaction, rolled_back
 
 
 class SqliteTransaction(Transaction):
@@ -24,9 +24,8 @@ class SqliteTransaction(Transaction):
     ) -> None:
         self._performer = performer
         self._waiters = waiters
-        self._end = (
-            threading.Lock()
-        )  # of two endings, a commit and a cancelled caller's, only the first counts
+        # Of two endings, a commit and a cancelled caller's, only the first counts.
+        self._end = threading.Lock()
         try:
             self.connection = connect()
             try:
@@ -39,7 +38,8 @@ class SqliteTransaction(Transaction):
 
     def settle(self, command: Settle) -> Reply:
         changed: list[Address] = []
-        self._end.acquire()
+        if not self._end.acquire(blocking=False):
+            raise rolled_back()
         try:
             if not self.connection.in_transaction:
                 # The tool ended the transaction itself, and what it did is done.

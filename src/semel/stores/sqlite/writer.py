@@ -10,6 +10,9 @@ An event loop rings for that thread once its other tasks have come as far as the
 them all, and the thread does not fight with them for the interpreter. Until then their commands are queued,
 and whoever leads first takes them along. While nobody leads, nothing else is queued; the lock guards just
 that and is never held during I/O.
+
+An interrupt raises in the main thread, between any two steps of it: so that thread leads for itself only, and
+others never wait for it to go on.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from typing import Any
 
 from semel.clock import SYSTEM
 from semel.errors import SemelError, StoreUnavailable
+from semel.gates import on_main_thread
 from semel.record import Address, Claim, Look, Record, Reply, apply
 from semel.stores.base import Waiters
 from semel.stores.sqlite import trouble
@@ -46,7 +50,19 @@ _ASK_AGAIN_S = 0.0002
 class Work:
     """A command on its way, and who waits for its answer: a thread at a gate, a task, or nobody."""
 
-    __slots__ = ("answer", "command", "done", "error", "future", "gate", "leads", "looked", "loop", "owed")
+    __slots__ = (
+        "alone",
+        "answer",
+        "command",
+        "done",
+        "error",
+        "future",
+        "gate",
+        "leads",
+        "looked",
+        "loop",
+        "owed",
+    )
 
     def __init__(self, command: Any, *, looked: bool = False, owed: bool = False) -> None:
         self.command = command
@@ -56,6 +72,7 @@ class Work:
         self.error: SemelError | None = None
         self.done = False
         self.leads = False
+        self.alone = False  # it leads for nobody else
         self.gate: threading.Lock | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
         self.future: asyncio.Future[Any] | None = None
@@ -135,20 +152,25 @@ class Writer:
         self._ring()
 
     def _come_in(self, work: Work) -> None:
-        """It is queued, and leads if nobody does."""
-        if self.leading or self._paused:
+        """It is queued, and leads if nobody does and it may."""
+        work.alone = on_main_thread()
+        if self.leading or self._paused or (work.alone and self._queue):
             work.gate = threading.Lock()
             work.gate.acquire()
         else:
             self.leading = work.leads = True
+            if work.alone:
+                return
         self._queue.append(work)
+        if not self.leading and not self._paused:
+            self._call_the_thread()
 
     def _carry_out(self, work: Work) -> None:
         """It is done: by another leader, or by leading."""
-        if work.gate is not None:
-            work.gate.acquire()
+        if (gate := work.gate) is not None:
+            gate.acquire()
         while not work.done:
-            self._lead(self._take(), work)
+            self._lead([work] if work.alone else self._take(), work)
 
     def _enqueue(self, work: Work) -> bool:
         """Whether somebody has to ring, because nobody leads."""
@@ -162,10 +184,13 @@ class Writer:
     def _ring(self) -> None:
         """What is queued is being served, or will be after the pause."""
         with self._lock:
-            if self.leading or self._paused or not self._queue:
-                return
-            self.leading = True
-            self._start_thread()
+            if not self.leading and not self._paused and self._queue:
+                self._call_the_thread()
+
+    def _call_the_thread(self) -> None:
+        """With the lock held: the thread that serves event loops leads."""
+        self._start_thread()
+        self.leading = True  # and nothing between this and the bell, where an interrupt would lose the lead
         self._bell.release()
 
     def _abandon(self, work: Work) -> None:
@@ -221,7 +246,7 @@ class Writer:
     def _next_gate(self) -> threading.Lock:
         """Where the next leader waits: the first waiting thread, else the one that serves event loops."""
         for work in self._queue:
-            if work.gate is not None:
+            if work.gate is not None and not work.alone:
                 work.leads = True
                 return work.gate
         self._start_thread()
@@ -252,8 +277,9 @@ class Writer:
 
     def _start_thread(self) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name="semel-sqlite-writer", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._serve, name="semel-sqlite-writer", daemon=True)
+            thread.start()
+            self._thread = thread  # once it runs: one too many, after an interrupt, does no harm
 
     def _serve(self) -> None:
         while True:
