@@ -32,6 +32,7 @@ class Enter(NamedTuple):
     arguments: dict[str, Any]
     key: Key | None
     fence: int
+    opened: list[Transaction]  # where the tool's transaction is noted, for whoever has to end it
 
 
 class Entered(NamedTuple):
@@ -232,6 +233,7 @@ def _invoke(wish: Enter) -> Any:
 
 def _enter_in_transaction(store: Store, wish: Enter) -> Entered:
     transaction = store.begin(asynchronous=False)
+    wish.opened.append(transaction)
     try:
         return Entered(_enter(_with(transaction, wish)), transaction)
     except errors.PartialSuccess as partly:
@@ -243,6 +245,7 @@ def _enter_in_transaction(store: Store, wish: Enter) -> Entered:
 
 async def _aenter_in_transaction(store: Store, wish: Enter) -> Entered:
     transaction = await _begun(store)
+    wish.opened.append(transaction)
     try:
         return Entered(await _aenter(_with(transaction, wish)), transaction)
     except errors.PartialSuccess as partly:

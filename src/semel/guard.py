@@ -35,6 +35,7 @@ from semel.record import (
     settled_by,
 )
 from semel.result import CannotTell, DidNotHappen, Happened, ToolError, ToolResult
+from semel.transaction import Transaction
 
 if TYPE_CHECKING:
     from semel.ledger import Ledger
@@ -49,17 +50,23 @@ _REFUSED_LATER = "The tool was refused now, but an earlier entry may have taken 
 class Attempt:
     """How far a call has come with its key, for the moment in which it is interrupted."""
 
-    __slots__ = ("entered", "token")
+    __slots__ = ("entered", "opened", "token")
 
     def __init__(self) -> None:
         self.token: bytes | None = None  # while the key may be held by it, and its last word is not said
         self.entered = False  # whether the tool may have begun
+        self.opened: list[Transaction] = []  # for the tool
 
     def begin(self, token: bytes) -> None:
         self.token, self.entered = token, False
 
     def end(self) -> None:
         self.token = None
+
+    def roll_back(self) -> None:
+        """What the tool wrote into a transaction that nobody is going to commit."""
+        for transaction in self.opened:
+            transaction.roll_back()
 
 
 class Call(NamedTuple):
@@ -119,7 +126,7 @@ def unrecorded(
     contract: Contract, instance: Any, arguments: dict[str, Any], chance: Callable[[], float]
 ) -> Deciding:
     """A call of a tool that keeps no record: validated, tried again where that is declared, nothing else."""
-    enter = Enter(contract, instance, arguments, None, 0)
+    enter = Enter(contract, instance, arguments, None, 0, [])
     try:
         value = yield enter
     except contract.transient as error:
@@ -185,6 +192,7 @@ def _let_go(call: Call, interrupt: BaseException) -> None:
     if token is None:
         return
     call.ledger.keeper.end(token)
+    call.attempt.roll_back()
     if call.attempt.entered:
         _submit(call, Park(call.at, token, f"the call ended with {type(interrupt).__name__}"))
     else:
@@ -242,7 +250,7 @@ def _perform(call: Call, reply: Reply) -> Deciding:
         arguments = yield from _first_arguments(call, record)
     # Before the tool can change them: what is struck out of an error has to be known when it comes.
     secrets = contract.arguments.secrets_of(arguments) if contract.arguments.guards else []
-    enter = Enter(contract, call.instance, arguments, call.key, record.fence)
+    enter = Enter(contract, call.instance, arguments, call.key, record.fence, call.attempt.opened)
     entered_before = False
     try:
         # Begun and ended inside, so that a call that is interrupted just there is not kept alive by its beat.
@@ -264,6 +272,7 @@ def _perform(call: Call, reply: Reply) -> Deciding:
         keeper.end(record.token)
     except BaseException as error:
         keeper.end(record.token)
+        call.attempt.roll_back()
         return (yield from _failed(call, record, error, secrets, later=entered_before))
     return (yield from _succeeded(call, record, value, secrets))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -32,6 +33,18 @@ class Transaction(ABC):
         """Nothing of it happens, unless `settle` has begun. Raises nothing: what is cut is rolled back."""
 
 
-def rolled_back() -> StoreUnavailable:
-    """The answer to a commit that came after a cancelled caller's `roll_back`."""
-    return StoreUnavailable("The caller was cancelled, and what the tool wrote was rolled back.")
+class End:
+    """Of two endings of a transaction, a commit and a cancelled caller's, only the first counts."""
+
+    def __init__(self, *, asynchronous: bool) -> None:
+        self._asynchronous = asynchronous
+        self._begun = threading.Lock()
+
+    def commit(self) -> None:
+        if not self._begun.acquire(blocking=False):
+            raise StoreUnavailable("The caller was cancelled, and what the tool wrote was rolled back.")
+
+    def roll_back(self) -> bool:
+        """Whether that is to be done. A commit goes on in the thread of a cancelled caller; one that was
+        interrupted on the caller's own thread does not."""
+        return self._begun.acquire(blocking=False) or not self._asynchronous

@@ -56,12 +56,23 @@ def interrupted_at(moment: Moment, run: Callable[[], T]) -> T | None:
     return answer if came else None
 
 
+def _in_a_finalizer(frame: FrameType | None) -> bool:
+    """Where Python swallows whatever is raised."""
+    while frame is not None:
+        if frame.f_code.co_name == "__del__":
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _watched(run: Callable[[], T], look: Callable[[Moment], None]) -> T:
     """Run it, looking wherever Python looks for signals: where a function begins, where a loop goes round,
     and after a call of a function that is not written in Python."""
     times: dict[tuple[str, int, int], int] = {}
 
     def here(frame: FrameType) -> None:
+        if _in_a_finalizer(frame):
+            return
         step = (frame.f_code.co_filename, frame.f_code.co_firstlineno, frame.f_lasti)
         times[step] = times.get(step, 0) + 1
         look(Moment(*step, times[step]))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import json
 import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,8 +20,10 @@ import pytest
 
 import semel
 from semel.errors import ContractError, EffectFailed, OwnershipLost, PartialSuccess, StoreUnavailable
-from semel.record import State, effective_state
+from semel.record import Address, Settle, State, effective_state
 from tests.faults.checks import all_records, assert_history_holds, only_record, until
+from tests.faults.interrupting import interrupted_at, moments_of
+from tests.faults.payment import LONG_LEASE
 from tests.faults.places import POSTGRES, SQLITE
 from tests.faults.till import COUNT, CREATE, INSERT, apay_tool, call, pay_tool, run
 from tests.missing import library
@@ -155,6 +159,33 @@ def test_what_would_be_doubt_elsewhere_is_rolled_back_and_simply_run_again(error
     assert only_record(ledger).state is State.RELEASED
     assert call(ledger, tool_of(ledger)) == "paid 1400 to acc-1"
     assert payments(ledger) == 1
+
+
+def test_an_interrupt_at_any_moment_leaves_all_or_nothing_and_the_next_call_pays(ledger):
+    tool = tool_of(ledger, lease=LONG_LEASE, in_flight="refuse")
+
+    def interrupted(name: str) -> str:
+        try:
+            return call(ledger, tool, name)
+        except KeyboardInterrupt:
+            return "interrupted"
+
+    interrupted("warm")
+    answers: Counter[str | None] = Counter()
+    for number, moment in enumerate(moments_of(lambda: interrupted("watched"))):
+        name, before = f"pay-{number}", payments(ledger)
+        answers[interrupted_at(moment, functools.partial(interrupted, name))] += 1
+        assert call(ledger, tool, name) == "paid 1400 to acc-1", moment
+        assert payments(ledger) == before + 1, moment
+    assert answers["interrupted"] > 0.9 * answers.total() > 100
+
+
+def test_a_commit_that_comes_after_the_cancelled_callers_end_is_refused(ledger):
+    transaction = ledger.store.begin(asynchronous=False)
+    transaction.roll_back()
+    settle = Settle(Address("default", "tool", "k"), b"t" * 16, State.DONE, None, 1)
+    with pytest.raises(StoreUnavailable, match="rolled back"):
+        transaction.settle(settle)
 
 
 def test_a_part_that_was_done_is_committed_with_the_record_that_says_so(ledger):

@@ -34,7 +34,7 @@ def die() -> None:
 
 
 def pay_tool(store: str, dies: str = "", raises: Any = None, **said: Any) -> Any:
-    @semel.tool_contract(name="pay", class_="write-non-idempotent", lease=LEASE, **said)
+    @semel.tool_contract(name="pay", class_="write-non-idempotent", **{"lease": LEASE, **said})
     def pay(account: str, amount: int, books: semel.Transaction) -> str:
         if dies == "before effect":
             die()
@@ -49,7 +49,7 @@ def pay_tool(store: str, dies: str = "", raises: Any = None, **said: Any) -> Any
 
 
 def apay_tool(dies: str = "", **said: Any) -> Any:
-    @semel.tool_contract(name="pay", class_="write-non-idempotent", lease=LEASE, **said)
+    @semel.tool_contract(name="pay", class_="write-non-idempotent", **{"lease": LEASE, **said})
     async def pay(account: str, amount: int, books: semel.Transaction) -> str:
         if dies == "before effect":
             die()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 import psycopg
@@ -17,7 +16,7 @@ from semel.stores.postgres.packing import digest, text
 from semel.stores.postgres.pool import Place, Pool
 from semel.stores.postgres.trouble import Failure
 from semel.stores.postgres.wire import Link
-from semel.transaction import Transaction, rolled_back
+from semel.transaction import End, Transaction
 
 # What a tool's connection leads to once its call is over: whoever keeps it finds it closed.
 _NOWHERE = pq.PGconn.connect_start(b"host='' port=none")
@@ -36,18 +35,21 @@ class PostgresTransaction(Transaction):
     ) -> None:
         self._pool, self._schema, self._common, self._waiters = pool, schema, common, waiters
         self._asynchronous = asynchronous
-        # Of two endings, a commit and a cancelled caller's, only the first counts.
-        self._end = threading.Lock()
+        self._end = End(asynchronous=asynchronous)
         self._place = Place()
-        self._link = _begun(pool, self._place)
+        link = _begun(pool, self._place)
         kind = psycopg.AsyncConnection if asynchronous else psycopg.Connection
-        self.connection = kind(self._link.pgconn)
-        # Each call has a wrapper of its own, and they would give the same names to different statements.
-        self.connection.prepare_threshold = None
+        try:
+            self.connection = kind(link.pgconn)
+            # Each call has a wrapper of its own, and they would give the same names to different statements.
+            self.connection.prepare_threshold = None
+        except BaseException:
+            link.close()
+            pool.leave(self._place)
+            raise
 
     def settle(self, command: Settle) -> Reply:
-        if not self._end.acquire(blocking=False):
-            raise rolled_back()
+        self._end.commit()
         try:
             reply = self._settle(command)
         except Failure as failure:
@@ -60,7 +62,8 @@ class PostgresTransaction(Transaction):
         return reply
 
     def _settle(self, command: Settle) -> Reply:
-        link = self._link
+        link = self._place.link
+        assert link is not None
         if link.idle:
             link.script("BEGIN")  # the tool ended the transaction itself, and what it did is done
         link.run(sql.JOIN, (text(self._schema), link.statement_ms()))
@@ -76,18 +79,17 @@ class PostgresTransaction(Transaction):
 
     def roll_back(self) -> None:
         """Without a word where an event loop would have to wait for it: the server rolls back what is cut."""
-        first = self._end.acquire(blocking=False)
-        link = self._place.link
-        # A commit that is under way goes on in its thread; one that was interrupted on this one does not.
-        if link is None or (self._asynchronous and not first):
+        if not self._end.roll_back():
             return
-        try:
-            if self._asynchronous:
+        link = self._place.link
+        if link is not None:
+            try:
+                if self._asynchronous:
+                    link.close()
+                elif not link.broken:
+                    link.script("ROLLBACK")
+            except Failure:
                 link.close()
-            elif not link.broken:
-                link.script("ROLLBACK")
-        except Failure:
-            link.close()
         self._leave()
 
     def _leave(self) -> None:

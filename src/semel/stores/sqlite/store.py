@@ -119,8 +119,10 @@ class SqliteStore(Store):
             raise trouble.translated(error, command) from error
         return None if row is None else record_of(row)
 
-    def begin(self, *, asynchronous: bool) -> Transaction:  # noqa: ARG002  SQLite has one kind of connection
-        return SqliteTransaction(self._connect, self._performer, self.waiters, self._busy_s)
+    def begin(self, *, asynchronous: bool) -> Transaction:
+        return SqliteTransaction(
+            self._connect, self._performer, self.waiters, self._busy_s, asynchronous=asynchronous
+        )
 
     # --- queries ---------------------------------------------------------------------------------
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
 from collections.abc import Callable
 
 from semel.record import Address, Reply, Settle
@@ -11,7 +10,7 @@ from semel.stores.base import Waiters
 from semel.stores.sqlite import trouble
 from semel.stores.sqlite.commands import Performer
 from semel.stores.sqlite.connection import patiently
-from semel.transaction import Transaction, rolled_back
+from semel.transaction import End, Transaction
 
 
 class SqliteTransaction(Transaction):
@@ -20,12 +19,17 @@ class SqliteTransaction(Transaction):
     connection: sqlite3.Connection
 
     def __init__(
-        self, connect: Callable[[], sqlite3.Connection], performer: Performer, waiters: Waiters, busy_s: float
+        self,
+        connect: Callable[[], sqlite3.Connection],
+        performer: Performer,
+        waiters: Waiters,
+        busy_s: float,
+        *,
+        asynchronous: bool,
     ) -> None:
         self._performer = performer
         self._waiters = waiters
-        # Of two endings, a commit and a cancelled caller's, only the first counts.
-        self._end = threading.Lock()
+        self._end = End(asynchronous=asynchronous)
         try:
             self.connection = connect()
             try:
@@ -38,8 +42,7 @@ class SqliteTransaction(Transaction):
 
     def settle(self, command: Settle) -> Reply:
         changed: list[Address] = []
-        if not self._end.acquire(blocking=False):
-            raise rolled_back()
+        self._end.commit()
         try:
             if not self.connection.in_transaction:
                 # The tool ended the transaction itself, and what it did is done.
@@ -57,7 +60,7 @@ class SqliteTransaction(Transaction):
         return reply
 
     def roll_back(self) -> None:
-        if not self._end.acquire(blocking=False):
+        if not self._end.roll_back():
             return
         try:
             self.connection.close()
