@@ -6,11 +6,13 @@ import importlib
 import os
 from typing import Any, NoReturn
 
-import pytest
+# pytest is imported where it is needed: hundreds of processes of scenes import this, and run no test.
 
 
 def cannot(reason: str) -> NoReturn:
     """Ends the test: skipped, or failed where everything is promised to be there."""
+    import pytest
+
     if os.environ.get("CI"):
         pytest.fail(reason)
     pytest.skip(reason)
@@ -20,4 +22,6 @@ def library(name: str) -> Any:
     """The module, for a whole file of tests that need it."""
     if os.environ.get("CI"):
         return importlib.import_module(name)
+    import pytest
+
     return pytest.importorskip(name)

@@ -173,10 +173,10 @@ def test_an_interrupt_at_any_moment_leaves_all_or_nothing_and_the_next_call_pays
     interrupted("warm")
     answers: Counter[str | None] = Counter()
     for number, moment in enumerate(moments_of(lambda: interrupted("watched"))):
-        name, before = f"pay-{number}", payments(ledger)
+        name = f"pay-{number}"
         answers[interrupted_at(moment, functools.partial(interrupted, name))] += 1
         assert call(ledger, tool, name) == "paid 1400 to acc-1", moment
-        assert payments(ledger) == before + 1, moment
+    assert payments(ledger) == answers.total() + 2  # and those two that nobody interrupted
     assert answers["interrupted"] > 0.9 * answers.total() > 100
 
 

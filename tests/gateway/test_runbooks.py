@@ -26,7 +26,7 @@ from semel.flow.values import Answer
 from semel.stores.urls import open_store
 from tests.faults.places import PLACES
 from tests.gateway.conftest import Serve, define, limit, start_run
-from tests.gateway.serving import PATIENCE_S, Gateways, run_ids, semel
+from tests.gateway.serving import PATIENCE_S, Gateway, Gateways, run_ids, semel, until
 from tests.missing import cannot
 from tests.nats_server import NatsServer, free_port
 
@@ -251,6 +251,11 @@ def test_the_runbook_of_approvals_fails_where_the_message_has_another_id(
 VARIANTS = {"atomic", "lock fixed", "lock jitter"}
 
 
+# It takes twenty seconds, whatever the store; the soaks run it on all of them.
+ONE_STORE = [pytest.param(name, marks=[pytest.mark.slow] if name != "sqlite" else []) for name in STORES]
+
+
+@pytest.mark.parametrize("url", ONE_STORE, indirect=True)
 def test_the_runbook_of_contention_passes_and_draws_what_it_saw(url: str, tmp_path: Path) -> None:
     report = tmp_path / "report"
     words = ("--callers", "20", "--seconds", "1", "--url", url, "--report", str(report))
@@ -287,9 +292,10 @@ def curl() -> str:
     return found
 
 
-def said_to_try(said: str) -> list[str]:
-    """The lines that are printed to be copied."""
-    return re.findall(r"^  (curl .*)$", said, re.MULTILINE)
+def said_to_try(gateway: Gateway) -> list[str]:
+    """The lines that are printed to be copied, once all of them are there."""
+    until(lambda: "Ctrl-C stops." in gateway.said(), "it has said all")
+    return re.findall(r"^  (curl .*)$", gateway.said(), re.MULTILINE)
 
 
 def run_line(line: str, curl: str, **variables: str) -> str:
@@ -305,7 +311,7 @@ def run_line(line: str, curl: str, **variables: str) -> str:
 def test_the_three_lines_that_serve_prints_work(tmp_path: Path, begin: Gateways, curl: str) -> None:
     gateway = begin(store_url("sqlite", tmp_path), "--sample")
     assert gateway.url
-    start, read, metrics = said_to_try(gateway.said())
+    start, read, metrics = said_to_try(gateway)
 
     head, _, body = run_line(start, curl).partition("\n\n")
     assert head.startswith("HTTP/1.1 200")
@@ -325,10 +331,10 @@ def test_the_lines_work_with_the_key_that_the_line_above_them_makes(
     store = store_url("sqlite", tmp_path)
     gateway = begin(store, dev=False)
     assert gateway.url
+    define_, start, read = said_to_try(gateway)
     making = re.search(r"export SEMEL_API_KEY=\$\(semel (.*)\)", gateway.said())
     assert making, gateway.said()
     key = semel(*shlex.split(making[1])).stdout.strip()
-    define_, start, read = said_to_try(gateway.said())
     assert json.loads(run_line(define_, curl, SEMEL_API_KEY=key))["workflow_id"] == "hello"
     assert run_line(start, curl, SEMEL_API_KEY=key).startswith("HTTP/1.1 200")
     assert len(json.loads(run_line(read, curl, SEMEL_API_KEY=key))["items"]) == 1

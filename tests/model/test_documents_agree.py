@@ -166,7 +166,7 @@ MACHINES = [
 ]
 
 ORDINARY = settings(
-    max_examples=25, stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow], deadline=None
+    max_examples=18, stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow], deadline=None
 )
 
 

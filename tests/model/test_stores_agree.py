@@ -317,7 +317,7 @@ MACHINES = [
 ]
 
 ORDINARY = settings(
-    max_examples=30, stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow], deadline=None
+    max_examples=20, stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow], deadline=None
 )
 
 
