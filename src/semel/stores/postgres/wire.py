@@ -29,6 +29,9 @@ _MESSAGE = pq.DiagnosticField.MESSAGE_PRIMARY
 _BINARY = pq.Format.BINARY
 _READABLE, _WRITABLE = select.POLLIN, select.POLLOUT
 
+# How long an interrupted caller waits for the end of its statement, which takes milliseconds as a rule.
+_HEAR_OUT_S = 2.0
+
 # Of the time that a caller waits for a statement.
 _SERVERS_SHARE = 0.9
 
@@ -44,6 +47,7 @@ class Link:
         self.broken = False
         self.used = False  # an answer came over it since it was taken from the pool for the first time
         self._prepared: dict[bytes, tuple[Callable[[bytes], Any], ...]] = {}
+        self._unanswered = False  # sent as a whole, and the server is not through with it
         self._requests = 0
         self._echoes = False  # the server knows how to repeat a request's number
         self._pgconn = pq.PGconn.connect_start(conninfo)
@@ -93,7 +97,7 @@ class Link:
             raise
         except BaseException:
             # Interrupted in mid-conversation: nobody may go on with it.
-            self.close()
+            self._hear_out()
             raise
         self.used = True
         return Rows(result, readers)
@@ -142,6 +146,7 @@ class Link:
 
     def _answer(self, give_up_at: float) -> Any:
         """The last result of the request; Failure if any of it failed, or if it is another's."""
+        self._unanswered = True
         self._pgconn.pipeline_sync()
         results = self._results(give_up_at)
         if self._pgconn.status != _LOST:
@@ -164,9 +169,29 @@ class Link:
             if result is None:
                 continue
             if result.status == _ALL_SAID:
+                self._unanswered = False
                 break
             results.append(result)
         return results
+
+    def _hear_out(self) -> None:
+        """The connection is closed; before that, the server is through with what it was sent.
+
+        Else what follows over another connection could overtake it: a release its own claim.
+        """
+        give_up_at = SYSTEM.monotonic() + min(self.timeout_s, _HEAR_OUT_S)
+        try:
+            while self._unanswered and not self.broken:
+                results = (self._next(give_up_at), self._next(give_up_at))
+                if any(result is not None and result.status == _ALL_SAID for result in results):
+                    break
+                if results == (None, None):
+                    self._wait(give_up_at)  # neither one more result nor the end of it is there yet
+                    self._pgconn.consume_input()
+        except (Failure, psycopg.Error):
+            pass
+        finally:
+            self.close()
 
     def _next(self, give_up_at: float) -> Any:
         pgconn = self._pgconn
