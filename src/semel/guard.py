@@ -64,7 +64,7 @@ class Attempt:
         self.token = None
 
     def roll_back(self) -> None:
-        """What the tool wrote into a transaction that nobody is going to commit."""
+        """Nobody is going to commit what the tool wrote."""
         for transaction in self.opened:
             transaction.roll_back()
 

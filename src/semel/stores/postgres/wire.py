@@ -182,11 +182,12 @@ class Link:
         give_up_at = SYSTEM.monotonic() + min(self.timeout_s, _HEAR_OUT_S)
         try:
             while self._unanswered and not self.broken:
+                # One None stands between two results; two in a row mean that no more has come yet.
                 results = (self._next(give_up_at), self._next(give_up_at))
                 if any(result is not None and result.status == _ALL_SAID for result in results):
                     break
                 if results == (None, None):
-                    self._wait(give_up_at)  # neither one more result nor the end of it is there yet
+                    self._wait(give_up_at)
                     self._pgconn.consume_input()
         except (Failure, psycopg.Error):
             pass
