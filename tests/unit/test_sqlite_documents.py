@@ -46,7 +46,7 @@ def change(path: str, statement: str) -> None:
 
 
 def of_the_first_schema(path: str) -> sqlite3.Connection:
-    return open_database(path, "full", SYSTEM, 1.0, statements.schemas()[:1])[0]
+    return open_database(path, "full", SYSTEM, 1.0, statements.SCHEMAS[:1])[0]
 
 
 def test_a_file_without_documents_gets_them_and_keeps_its_records(path: str) -> None:
@@ -58,7 +58,7 @@ def test_a_file_without_documents_gets_them_and_keeps_its_records(path: str) -> 
         assert store.perform(claim(A)).applied
     with closing(sqlite3.connect(path)) as other:
         assert other.execute("SELECT value FROM meta WHERE name = 'note'").fetchone() == (b"\x01",)
-        assert other.execute("PRAGMA user_version").fetchone() == (len(statements.schemas()),)
+        assert other.execute("PRAGMA user_version").fetchone() == (len(statements.SCHEMAS),)
 
 
 def test_who_has_the_file_open_at_the_first_schema_goes_on(path: str) -> None:

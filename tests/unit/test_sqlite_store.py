@@ -20,7 +20,7 @@ from semel.record import Address, State
 from semel.stores.base import AppendEvents, ListRecords, ReadEvents, SealEvents, Sweep
 from semel.stores.sqlite import SqliteStore
 from semel.stores.sqlite.schema import APPLICATION_ID, open_database
-from semel.stores.sqlite.statements import schemas
+from semel.stores.sqlite.statements import SCHEMAS
 from semel.stores.sqlite.writer import BATCH_MAX
 from tests.commands import AT, LEASE, SECOND, A, B, claim, look, park, release, renew, settle
 from tests.fake_clock import FakeClock
@@ -386,7 +386,7 @@ def test_a_newer_schema_is_refused_with_both_versions(path) -> None:
     SqliteStore(path).close()
     with closing(sqlite3.connect(path)) as other:
         other.execute("PRAGMA user_version = 7")
-    with pytest.raises(OpenError, match=rf"schema 7, .* up to {len(schemas())}.*Upgrade semel"):
+    with pytest.raises(OpenError, match=rf"schema 7, .* up to {len(SCHEMAS)}.*Upgrade semel"):
         SqliteStore(path)
 
 
@@ -474,9 +474,9 @@ def test_a_second_schema_is_reached_from_the_first_and_keeps_the_records(path) -
         store.perform(claim(A))
         secret = store.secret_key
     second = "ALTER TABLE meta ADD COLUMN since INTEGER;\nCREATE TABLE extra (x);"
-    connection, kept = open_database(path, "full", SYSTEM, 1.0, [*schemas(), second])
+    connection, kept = open_database(path, "full", SYSTEM, 1.0, [*SCHEMAS, second])
     with closing(connection):
-        assert connection.execute("PRAGMA user_version").fetchone() == (len(schemas()) + 1,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (len(SCHEMAS) + 1,)
         assert connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
         assert connection.execute("SELECT count(*) FROM extra").fetchone() == (0,)
         assert connection.execute("SELECT count(*) FROM records").fetchone() == (1,)
@@ -487,9 +487,9 @@ def test_a_migration_that_fails_leaves_the_old_schema(path) -> None:
     SqliteStore(path).close()
     broken = "CREATE TABLE extra (x);\nINSERT INTO nowhere VALUES (1);"
     with pytest.raises(StoreUnavailable):
-        open_database(path, "full", SYSTEM, 1.0, [*schemas(), broken])
+        open_database(path, "full", SYSTEM, 1.0, [*SCHEMAS, broken])
     with closing(sqlite3.connect(path)) as other:
-        assert other.execute("PRAGMA user_version").fetchone() == (len(schemas()),)
+        assert other.execute("PRAGMA user_version").fetchone() == (len(SCHEMAS),)
         assert other.execute("SELECT count(*) FROM sqlite_master WHERE name = 'extra'").fetchone() == (0,)
     SqliteStore(path).close()
 

@@ -44,7 +44,7 @@ def connect(path: str) -> sqlite3.Connection:
 def create(path: str) -> sqlite3.Connection:
     """A database with the tables and indexes of the store."""
     connection = connect(path)
-    for schema in statements.schemas():
+    for schema in statements.SCHEMAS:
         connection.executescript(schema)
     return connection
 

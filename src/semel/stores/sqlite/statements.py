@@ -13,13 +13,18 @@ def statement(name: str) -> str:
     return _without_comments((files(__package__) / "steps" / f"{name}.sql").read_text(encoding="utf-8"))
 
 
-def schemas() -> list[str]:
-    """The schema and its migrations in order: the first makes version 1, the second makes 2 of it."""
-    found = sorted((file.name, file) for file in (files(__package__) / "schema").iterdir())
-    return [
-        _without_comments(file.read_text(encoding="utf-8")) for name, file in found if name.endswith(".sql")
-    ]
+def _schemas() -> tuple[str, ...]:
+    files_by_name = sorted((file.name, file) for file in (files(__package__) / "schema").iterdir())
+    return tuple(
+        _without_comments(file.read_text(encoding="utf-8"))
+        for name, file in files_by_name
+        if name.endswith(".sql")
+    )
 
+
+# The schema and its migrations in order: the first makes version 1, the second makes 2 of it. Read with the module,
+# like every step: a program may give up its rights before it opens a ledger, and cannot read them then.
+SCHEMAS = _schemas()
 
 LOOK = statement("look")
 CLAIM_NEW = statement("claim_new")

@@ -64,9 +64,7 @@ class SqliteStore(Store):
         self._mode: Durability = durability
         self._busy_s = busy_s
         self._usable = self._open = True
-        connection, self._secret_key = open_database(
-            self.path, durability, clock, busy_s, statements.schemas()
-        )
+        connection, self._secret_key = open_database(self.path, durability, clock, busy_s, statements.SCHEMAS)
         self._readers = Readers(self._connect, busy_s)
         self._performer = Performer(self)
         self._writer = Writer(
