@@ -19,7 +19,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("gates",),
     ("keys", "record", "window"),
     ("transaction",),
-    ("audit", "shapes", "secrecy", "signature", "arguments", "values", "result"),
+    ("audit", "shapes", "secrecy", "signature", "arguments", "values", "result", "transport"),
     ("contract", "meaning", "outcome", "cache", "ages", "tally"),
     ("stores",),
     ("drive", "sweep", "age_book", "keeper", "approvals", "records", "explain", "flow"),

@@ -22,8 +22,8 @@ def _schemas() -> tuple[str, ...]:
     )
 
 
-# The schema and its migrations in order: the first makes version 1, the second makes 2 of it. Read with the module,
-# like every step: a program may give up its rights before it opens a ledger, and cannot read them then.
+# The schema and its migrations in order: the first makes version 1, the second makes 2 of it. Read with the
+# module, like every step: a program may give up its rights before it opens a ledger.
 SCHEMAS = _schemas()
 
 LOOK = statement("look")
