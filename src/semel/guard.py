@@ -7,7 +7,7 @@ whole story of a call; every other function here is one of its sentences.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from semel import approvals, errors
@@ -331,7 +331,7 @@ def _succeeded(call: Call, record: Record, value: Any, secrets: list[str]) -> De
         if value.error is not None:
             return (yield from _settle_error(call, record, value.error, None, secrets))
         value = value.value
-    outcome = stored_value(call.contract, value)
+    outcome = stored_value(call.contract, value, secrets)
     yield from _settle(call, record, State.DONE, None if outcome is None else _compact(outcome))
     return Answer(value, replayed=False)
 
@@ -412,12 +412,13 @@ def _committed(call: Call, record: Record, entered: Entered, secrets: list[str])
 def _settlement(call: Call, record: Record, value: Any, secrets: list[str]) -> tuple[Settle, Any]:
     """How the tool ended, as a command, and the value for its caller."""
     state, outcome = State.DONE, None
+    secrets = secrets or call.contract.arguments.secrets_of(call.arguments)
     if isinstance(value, ToolResult) and value.error is not None:
         state = State.PARTIAL if value.error.code == errors.PartialSuccess.code else State.FAILED
-        outcome = stored_error(value.error, secrets or call.contract.arguments.secrets_of(call.arguments))
+        outcome = stored_error(value.error, secrets)
     else:
         value = value.value if isinstance(value, ToolResult) else value
-        stored = stored_value(call.contract, value)
+        stored = stored_value(call.contract, value, secrets)
         outcome = None if stored is None else _compact(stored)
     return Settle(call.at, record.token, state, outcome, call.contract.window_us), value
 
@@ -588,7 +589,8 @@ def _probe(call: Call, record: Record) -> Generator[Wish, Any, Answer | None]:
         told = yield Ask(probe, call.key, first)
     except Exception as error:
         raise _parked(record, f"the probe ended with {type(error).__name__}") from error
-    resolve = resolution(call.contract, record, told, call.ledger.clock.token())
+    secrets = call.contract.arguments.secrets_of(first)
+    resolve = resolution(call.contract, record, told, call.ledger.clock.token(), secrets)
     if resolve is None:
         raise _parked(record, "the probe cannot tell")
     reply = yield resolve
@@ -596,10 +598,12 @@ def _probe(call: Call, record: Record) -> Generator[Wish, Any, Answer | None]:
     return replay(call, reply) if settled else None
 
 
-def resolution(contract: Contract, record: Record, told: Any, token: bytes) -> Resolve | None:
+def resolution(
+    contract: Contract, record: Record, told: Any, token: bytes, secrets: Sequence[str] = ()
+) -> Resolve | None:
     """What a probe's answer makes of the attempt that it was asked about; None if it cannot tell."""
     if isinstance(told, Happened):
-        outcome, happened = stored_value(contract, told.result), True
+        outcome, happened = stored_value(contract, told.result, secrets), True
     elif told is DidNotHappen:
         outcome, happened = None, False
     else:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
 from pydantic_core import from_json
 
-from semel import errors
+from semel import errors, secrecy
 from semel.contract import Contract
 from semel.limits import MESSAGE_CHARS_MAX, RESULT_BYTES_MAX
 from semel.record import Record, State
@@ -18,13 +19,16 @@ from semel.values import Unstorable
 log = logging.getLogger("semel")
 
 
-def stored_value(contract: Contract, value: Any) -> bytes | None:
+def stored_value(contract: Contract, value: Any, secrets: Sequence[str] = ()) -> bytes | None:
     """The value as it will be replayed; None if it cannot be kept: it happened all the same."""
     try:
-        return contract.values.dump(value)
+        data = contract.values.dump(value)
+        if secrets and secrecy.holds(orjson.loads(data), secrets):
+            raise Unstorable("it contains a secret argument")
     except Unstorable as reason:
         log.warning("semel: the result of %s is not kept: %s", contract.name, reason)
         return None
+    return data
 
 
 def stored_error(failure: ToolError, secrets: list[str]) -> bytes:
@@ -40,7 +44,7 @@ def stored_error(failure: ToolError, secrets: list[str]) -> bytes:
         data = orjson.dumps(body, default=str, option=orjson.OPT_NON_STR_KEYS)
     except TypeError:
         data = b""
-    if not 0 < len(data) <= RESULT_BYTES_MAX or any(secret in data.decode() for secret in secrets):
+    if not 0 < len(data) <= RESULT_BYTES_MAX or secrecy.holds(orjson.loads(data)["details"], secrets):
         # Details that cannot be kept are dropped; that it failed is kept in any case.
         data = orjson.dumps(body | {"details": {}})
     return data

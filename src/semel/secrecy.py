@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from enum import Enum
+from html import escape
 from typing import Any, cast
+from urllib.parse import quote, quote_plus
 
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
@@ -118,8 +121,68 @@ def _spellings(value: Any) -> Iterator[str]:
         value = value.value
     if value is None or isinstance(value, bool):  # a secret yes or no cannot be found in a text
         return
-    if isinstance(value, bytes):
-        yield from (base64.b64encode(value).decode(), base64.urlsafe_b64encode(value).decode(), value.hex())
-        value = value.decode(errors="backslashreplace")
-    text = str(value)
-    yield from (text, repr(text)[1:-1], json.dumps(text)[1:-1])
+    raw = value if isinstance(value, bytes) else str(value).encode(errors="surrogatepass")
+    text = value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
+    if len(raw) >= _ENCODED_BYTES_MIN:
+        yield from (raw.hex(), raw.hex().upper())
+        for encoded in (base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode()):
+            yield encoded.rstrip("=")
+    for quoted in (quote(raw), quote(raw, safe=""), quote_plus(raw)):
+        yield from (quoted, _PERCENT.sub(lambda code: code[0].lower(), quoted))
+    # Twice, because a text that was quoted once is often quoted again: an exception in an exception.
+    once = {text, *_escaped(text), repr(raw)[2:-1]}
+    yield from once
+    for spelling in once:
+        yield from _escaped(spelling)
+
+
+# The hexadecimal form of a shorter one is a number like any other.
+_ENCODED_BYTES_MIN = 4
+
+_PERCENT = re.compile("%[0-9A-F]{2}")
+
+
+def _escaped(text: str) -> tuple[str, ...]:
+    plain_json, ascii_json = json.dumps(text, ensure_ascii=False), json.dumps(text)
+    return repr(text)[1:-1], ascii(text)[1:-1], plain_json[1:-1], ascii_json[1:-1], escape(text)
+
+
+# A shorter secret counts only where it stands alone: three digits of a card are in many a number by chance.
+_ANYWHERE_CHARS_MIN = 6
+
+
+def holds(form: Any, spellings: Iterable[str]) -> bool:
+    """Whether a JSON form contains one of the secrets that are spelled so."""
+    patterns = [_where(spelling) for spelling in spellings]
+    return any(pattern.search(text) for text in _leaves(form) for pattern in patterns)
+
+
+def _where(spelling: str) -> re.Pattern[str]:
+    if len(spelling) >= _ANYWHERE_CHARS_MIN:
+        return re.compile(re.escape(spelling))
+    return re.compile(rf"(?<![^\W_]){re.escape(spelling)}(?![^\W_])")
+
+
+def _leaves(form: Any) -> Iterator[str]:
+    if isinstance(form, dict):
+        for name, member in form.items():
+            yield name
+            yield from _leaves(member)
+    elif isinstance(form, list):
+        for item in form:
+            yield from _leaves(item)
+    elif form is not None and not isinstance(form, bool):
+        yield str(form)
+        yield from _inside_base64(form)
+
+
+def _inside_base64(form: Any) -> Iterator[str]:
+    """What bytes say that were written as text: a secret in their middle has no spelling of its own there."""
+    if isinstance(form, str) and len(form) % 4 == 0:
+        try:
+            yield base64.b64decode(form.translate(_URLSAFE), validate=True).decode(errors="backslashreplace")
+        except ValueError:
+            return
+
+
+_URLSAFE = str.maketrans("-_", "+/")

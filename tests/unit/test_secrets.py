@@ -1,11 +1,18 @@
 """Secrets are nowhere: not in the store's files, events, logs, errors or what people are shown."""
 
+import base64
+import html
+import json
 import logging
+import re
 import sqlite3
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 import pytest
 from pydantic import BaseModel, SecretStr
@@ -324,6 +331,110 @@ def test_a_secret_in_the_result_of_a_probe_is_not_kept_either(ledger):
         with pytest.raises(TimeoutError):
             log_in("ann")
         assert log_in("ann") == Session("s-1", None)
+
+
+SPELLINGS: dict[str, Callable[[str], object]] = {
+    "as it is": lambda secret: secret,
+    "inside a text": lambda secret: f"used {secret} just now",
+    "json": json.dumps,
+    "json in ascii, twice": lambda secret: json.dumps(json.dumps(secret)),
+    "repr of an exception": lambda secret: repr(LookupError(f"no {secret}")),
+    "repr of its repr": lambda secret: repr(repr(secret)),
+    "repr of bytes": lambda secret: repr(secret.encode()),
+    "quoted for a URL": lambda secret: f"https://example.test/?t={quote(secret)}",
+    "quoted for a form": lambda secret: quote_plus(secret),
+    "quoted in small letters": lambda secret: re.sub("%..", lambda code: code[0].lower(), quote(secret)),
+    "escaped for a page": lambda secret: f"<b>{html.escape(secret)}</b>",
+    "base64": lambda secret: base64.b64encode(secret.encode()).decode().rstrip("="),
+    "hexadecimal": lambda secret: secret.encode().hex().upper(),
+    "a name": lambda secret: {secret: 1},
+    "deep inside": lambda secret: [{"a": [{"b": secret}]}],
+}
+
+# Each has characters that some form escapes: quotes, a backslash, a line's end, beyond ASCII, beyond 16 bits.
+TRICKY = ['it\'s "so"\\n', "pässwörd-ключ", "a/b c+d&e=f", "emoji-\U0001f511-key", CANARY]
+
+
+KNOWN = ("as it is", "json", "repr of bytes", "quoted for a URL", "base64", "hexadecimal")
+
+
+def nothing_of_them(ledger: Ledger, place: Path) -> None:
+    """No file holds a secret in any spelling that this test knows."""
+    everything = written_anywhere(ledger, place)
+    rows = "".join(dump_of(place))
+    for name, secret in product(KNOWN, TRICKY):
+        spelling = str(SPELLINGS[name](secret)).removeprefix("b").strip("'\"")
+        assert spelling not in everything, name
+        assert spelling.encode().hex().upper() not in rows, name  # how a blob is dumped
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_a_result_that_contains_a_secret_argument_is_not_kept(ledger, tmp_path, caplog, spelling):
+    @declared(secret=("token",))
+    def pay(token: str) -> Any:
+        return SPELLINGS[spelling](token)
+
+    for secret in TRICKY:
+        with a_step(ledger):
+            assert pay(secret) == SPELLINGS[spelling](secret)
+            with pytest.raises(semel.errors.ResultUnavailable):
+                pay(secret)
+        assert secret not in caplog.text
+    nothing_of_them(ledger, tmp_path)
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("raises", [True, False], ids=["partial", "failed"])
+def test_no_detail_of_an_error_contains_a_secret(ledger, tmp_path, spelling, raises):
+    @declared(secret=("token",))
+    def pay(token: str) -> None:
+        spelled = SPELLINGS[spelling](token)
+        if raises:
+            raise PartialSuccess(done=[spelled], remaining=[], corrective_action=f"use {spelled}")
+        return ToolResult.failure("NO", f"not with {spelled}", details={"used": spelled})  # type: ignore[return-value]
+
+    for secret in TRICKY * 2:
+        with a_step(ledger), pytest.raises(SemelError) as refused:
+            pay(secret)
+        assert secret not in str(refused.value)
+    nothing_of_them(ledger, tmp_path)
+
+
+def test_bytes_with_a_secret_in_their_middle_are_not_kept(ledger):
+    @declared(secret=("token",))
+    def pay(token: str) -> bytes:
+        return b"receipt " + token.encode() + b" end"
+
+    with a_step(ledger):
+        assert CANARY.encode() in pay(CANARY)
+        with pytest.raises(semel.errors.ResultUnavailable):
+            pay(CANARY)
+
+
+def test_a_short_secret_counts_where_it_stands_alone(ledger):
+    @declared(secret=("cvc",))
+    def pay(order: str, cvc: str) -> str:
+        return {"told": f"cvc={cvc}", "by chance": f"re_9{cvc}7"}[order]
+
+    with a_step(ledger):
+        pay("told", "123")
+        pay("by chance", "123")
+        with pytest.raises(semel.errors.ResultUnavailable):
+            pay("told", "123")
+        assert pay("by chance", "123") == "re_91237"
+
+
+def test_a_probe_that_tells_the_secret_is_not_quoted(ledger, tmp_path):
+    @declared(secret=("token",), probe=lambda key, token: semel.Happened(f"paid with {token}"))
+    def pay(token: str) -> str:
+        raise TimeoutError
+
+    with a_step(ledger):
+        with pytest.raises(TimeoutError):
+            pay(CANARY)
+        with pytest.raises(semel.errors.ResultUnavailable):
+            pay(CANARY)
+    nothing_of_them(ledger, tmp_path)
 
 
 # --- shown ----------------------------------------------------------------------------------------
