@@ -36,6 +36,7 @@ from semel.record import (
 )
 from semel.result import CannotTell, DidNotHappen, Happened, ToolError, ToolResult
 from semel.transaction import Transaction
+from semel.unfinished import OpenCalls
 
 if TYPE_CHECKING:
     from semel.ledger import Ledger
@@ -50,11 +51,13 @@ _REFUSED_LATER = "The tool was refused now, but an earlier entry may have taken 
 class Attempt:
     """How far a call has come with its key, for the moment in which it is interrupted."""
 
-    __slots__ = ("entered", "opened", "token")
+    __slots__ = ("entered", "opened", "record", "settled", "token")
 
     def __init__(self) -> None:
         self.token: bytes | None = None  # while the key may be held by it, and its last word is not said
         self.entered = False  # whether the tool may have begun
+        self.record: Record | None = None  # as the store last gave it
+        self.settled = False  # whether its answer is on record
         self.opened: list[Transaction] = []  # for the tool
 
     def begin(self, token: bytes) -> None:
@@ -84,6 +87,7 @@ class Call(NamedTuple):
     principal: str
     keep: bool  # whether its settlement may be kept in the process
     attempt: Attempt
+    open_calls: tuple[OpenCalls, ...]  # of the numbered steps around it
 
 
 def guarded(call: Call) -> Deciding:
@@ -179,6 +183,7 @@ def _take(call: Call, command: Claim | Retake) -> Generator[Wish, Any, Reply]:
     call.attempt.begin(command.token)
     try:
         reply: Reply = yield command
+        call.attempt.record = reply.record
         return reply
     except errors.StoreUnavailable:
         # The tool was not entered, so nobody has to find out whether it was.
@@ -483,6 +488,7 @@ def _finish(call: Call, command: Settle | Park | Release) -> Generator[Wish, Any
     while True:
         try:
             reply: Reply = yield command
+            call.attempt.record = reply.record
             call.attempt.end()
             return reply
         except errors.StoreUnavailable as away:
@@ -532,6 +538,7 @@ def replay(call: Call, reply: Reply) -> Answer:
 def _remember(call: Call, reply: Reply) -> None:
     record = reply.record
     assert record is not None
+    call.attempt.settled = True
     if not call.keep:
         return
     until_us = record.expires_at

@@ -17,7 +17,7 @@ from tests.tidy import source
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "limits", "clock", "durations"),
     ("gates",),
-    ("keys", "record", "window"),
+    ("keys", "record", "window", "unfinished"),
     ("transaction",),
     ("audit", "shapes", "secrecy", "signature", "arguments", "values", "result"),
     ("contract", "meaning", "outcome", "cache", "ages", "tally"),
