@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from semel import approvals, errors
+from semel import approvals, errors, owner
 from semel.contract import Contract
 from semel.drive import ELAPSED, Answer, Ask, Await, Commit, Deciding, Enter, Entered, Pause, Wish
 from semel.keys import Key, fingerprint
@@ -18,6 +18,7 @@ from semel.limits import SETTLE_BUDGET_S
 from semel.meaning import Meaning, meaning
 from semel.outcome import recorded_error, replayed_value, stored_error, stored_value, told_by
 from semel.record import (
+    OWNER_GONE,
     SETTLED,
     Address,
     Asked,
@@ -111,6 +112,8 @@ def guarded(call: Call) -> Deciding:
                 answer = yield from _after_approval(call, record)
             elif doubtful(record, reply.now_us):
                 answer = yield from _in_doubt(call, record, reply.now_us)
+            elif owner.is_gone(record.token):
+                answer = yield from _after_death(call, record)
             else:
                 deadline = deadline or (yield ELAPSED) + call.contract.wait_us / 1e6
                 yield from _wait_for_owner(call, record, reply.now_us, deadline)
@@ -118,7 +121,7 @@ def guarded(call: Call) -> Deciding:
             if answer is not None:
                 return answer
             # Someone else was quicker, or the key is free again: claim once more, as a new attempt.
-            claim = claim._replace(token=call.ledger.clock.token())
+            claim = claim._replace(token=owner.token(call.ledger.clock))
     except Exception:
         raise
     except BaseException as interrupt:
@@ -168,9 +171,10 @@ def _claim(call: Call) -> Claim:
         "job_" + clock.token().hex() if contract.approval else "",
     )
     if contract.approval is None:
-        return Claim(asked, clock.token(), contract.lease_us)
+        return Claim(asked, owner.token(clock), contract.lease_us)
     # An approval given in the last minute can still be used for as long as the window.
-    return Claim(asked, clock.token(), contract.approval.expires_us() + contract.window_us, waiting=True)
+    open_us = contract.approval.expires_us() + contract.window_us
+    return Claim(asked, owner.token(clock), open_us, waiting=True)
 
 
 def _compact(data: bytes) -> bytes:
@@ -571,6 +575,20 @@ def _in_doubt(call: Call, record: Record, now_us: int) -> Generator[Wish, Any, A
             raise _parked(record)
 
 
+def _after_death(call: Call, record: Record) -> Generator[Wish, Any, Answer | None]:
+    """The owner's process is gone, so its lease says nothing any more; None to claim again.
+
+    Parked by the token that we saw: where the owner settled before it died, or somebody else went on, the
+    store refuses, and the record says what follows.
+    """
+    reply: Reply = yield Park(call.at, record.token, OWNER_GONE)
+    left = reply.record
+    if left is None or left.token != record.token or left.state is not State.IN_DOUBT:
+        return None
+    call.attempt.record = left
+    return (yield from _in_doubt(call, left, reply.now_us))
+
+
 def _downstream_remembers(contract: Contract, record: Record, now_us: int) -> bool:
     assert contract.downstream_us is not None
     return record.entered_at is None or record.entered_at + contract.downstream_us > now_us
@@ -578,7 +596,7 @@ def _downstream_remembers(contract: Contract, record: Record, now_us: int) -> bo
 
 def _retake(call: Call, record: Record, within_us: int | None) -> Generator[Wish, Any, Answer | None]:
     """Enter in place of the attempt that we saw; None if someone else did."""
-    token = call.ledger.clock.token()
+    token = owner.token(call.ledger.clock)
     retake = Retake(call.at, record.token, token, call.contract.lease_us, within_us)
     reply = yield from _take(call, retake)
     if not ours(reply.record, retake):

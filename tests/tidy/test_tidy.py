@@ -16,7 +16,7 @@ from tests.tidy import source
 # A name stands for itself and everything under it; the longest one counts. "" is semel/__init__.py.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "limits", "clock", "durations"),
-    ("gates",),
+    ("gates", "owner"),
     ("keys", "record", "window", "unfinished"),
     ("transaction",),
     ("audit", "shapes", "secrecy", "signature", "arguments", "values", "result"),
