@@ -19,8 +19,11 @@ CLAIMED, ASKED, RETAKEN, REVIVED = "claimed", "asked", "retaken", "revived"
 SETTLED, PARKED, RELEASED, RESOLVED = "settled", "parked", "released", "resolved"
 LAPSED, CLOSED = "lapsed", "closed"
 
+# A conversation moved on although this call was unfinished; the record itself did not change.
+SKIPPED = "skipped"
+
 # Counted, not transitions: answers that changed nothing.
-COUNTED = frozenset(("dedup_hit", "refused", "performed"))
+COUNTED = frozenset(("dedup_hit", "refused", "performed", SKIPPED))
 
 # Of questions to a person, which are no records: committed with the job that they are about.
 WAITING, APPROVED, REJECTED = "waiting", "approved", "rejected"

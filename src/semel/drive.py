@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextvars import ContextVar, Token
 from types import CoroutineType
 from typing import Any, NamedTuple
 
-from semel import errors
+from semel import errors, owner
 from semel.clock import Clock
 from semel.contract import Contract
 from semel.keys import Key
@@ -86,6 +86,9 @@ Wish = Command | Query[Any] | Enter | Commit | Ask | Pause | Await | Elapsed
 Deciding = Generator[Wish, Any, Answer]
 
 ELAPSED = Elapsed()
+
+# Who waits for an owner that dies goes on within about so long. A look costs microseconds, and no store.
+_OWNER_LOOKED_AT_S = 0.5
 
 
 def drive(deciding: Deciding, store: Store | None, clock: Clock) -> Answer:
@@ -291,7 +294,9 @@ def _await_change(store: Store, clock: Clock, wish: Await) -> None:
         store.watch()
         # It may have changed before we were known to wait.
         if _unchanged(store.perform(Look(wish.at)), wish):
-            waiter.wait(clock, wish.seconds)
+            for nap_s in _naps(wish):
+                if waiter.wait(clock, nap_s) or owner.is_gone(wish.token):
+                    break
     finally:
         store.waiters.remove(wish.at, waiter)
 
@@ -301,9 +306,20 @@ async def _aawait_change(store: Store, clock: Clock, wish: Await) -> None:
     try:
         store.watch()
         if _unchanged(await store.aperform(Look(wish.at)), wish):
-            await waiter.await_change(clock, wish.seconds)
+            for nap_s in _naps(wish):
+                if await waiter.await_change(clock, nap_s) or owner.is_gone(wish.token):
+                    break
     finally:
         store.waiters.remove(wish.at, waiter)
+
+
+def _naps(wish: Await) -> Iterator[float]:
+    """The wait in pieces, if its end may be the death of another process: nobody tells of that."""
+    left_s = wish.seconds
+    while left_s > _OWNER_LOOKED_AT_S and owner.is_neighbour(wish.token):
+        yield _OWNER_LOOKED_AT_S
+        left_s -= _OWNER_LOOKED_AT_S
+    yield left_s
 
 
 def _unchanged(reply: Reply, wish: Await) -> bool:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from semel import audit
+from semel import audit, owner
 from semel.audit import Event
 from semel.clock import rfc3339
 from semel.durations import words
-from semel.record import Record, State, effective_state
+from semel.record import OWNER_GONE, Record, State, effective_state
 from semel.records import DID_NOT_HAPPEN, HAPPENED, terms
 
 _DOUBTING = (audit.LAPSED, audit.PARKED, audit.RELEASED)
@@ -50,6 +50,8 @@ def known(record: Record, history: Sequence[Event], now_us: int) -> str:
             since = _doubt_since(record, history)
             why = record.note or "the lease lapsed without a sign of life"
             return f"In doubt since {rfc3339(since)}: {why}. It may have happened, last in {attempt}."
+        case State.PENDING if owner.is_gone(record.token):
+            return f"{OWNER_GONE.capitalize()}: it may have happened, last in {attempt}."
         case State.PENDING:
             return f"Being performed: {attempt}, alive until at least {rfc3339(record.lease_until)}."
         case State.WAITING:

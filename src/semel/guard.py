@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from semel import approvals, errors
+from semel import approvals, errors, owner
 from semel.contract import Contract
 from semel.drive import ELAPSED, Answer, Ask, Await, Commit, Deciding, Enter, Entered, Pause, Wish
 from semel.keys import Key, fingerprint
@@ -18,6 +18,7 @@ from semel.limits import SETTLE_BUDGET_S
 from semel.meaning import Meaning, meaning
 from semel.outcome import recorded_error, replayed_value, stored_error, stored_value, told_by
 from semel.record import (
+    OWNER_GONE,
     SETTLED,
     Address,
     Asked,
@@ -36,6 +37,7 @@ from semel.record import (
 )
 from semel.result import CannotTell, DidNotHappen, Happened, ToolError, ToolResult
 from semel.transaction import Transaction
+from semel.unfinished import OpenCalls
 
 if TYPE_CHECKING:
     from semel.ledger import Ledger
@@ -50,11 +52,13 @@ _REFUSED_LATER = "The tool was refused now, but an earlier entry may have taken 
 class Attempt:
     """How far a call has come with its key, for the moment in which it is interrupted."""
 
-    __slots__ = ("entered", "opened", "token")
+    __slots__ = ("entered", "opened", "record", "settled", "token")
 
     def __init__(self) -> None:
         self.token: bytes | None = None  # while the key may be held by it, and its last word is not said
         self.entered = False  # whether the tool may have begun
+        self.record: Record | None = None  # as the store last gave it
+        self.settled = False  # whether its answer is on record
         self.opened: list[Transaction] = []  # for the tool
 
     def begin(self, token: bytes) -> None:
@@ -84,6 +88,7 @@ class Call(NamedTuple):
     principal: str
     keep: bool  # whether its settlement may be kept in the process
     attempt: Attempt
+    open_calls: tuple[OpenCalls, ...]  # of the numbered steps around it
 
 
 def guarded(call: Call) -> Deciding:
@@ -107,6 +112,8 @@ def guarded(call: Call) -> Deciding:
                 answer = yield from _after_approval(call, record)
             elif doubtful(record, reply.now_us):
                 answer = yield from _in_doubt(call, record, reply.now_us)
+            elif owner.is_gone(record.token):
+                answer = yield from _after_death(call, record)
             else:
                 deadline = deadline or (yield ELAPSED) + call.contract.wait_us / 1e6
                 yield from _wait_for_owner(call, record, reply.now_us, deadline)
@@ -114,7 +121,7 @@ def guarded(call: Call) -> Deciding:
             if answer is not None:
                 return answer
             # Someone else was quicker, or the key is free again: claim once more, as a new attempt.
-            claim = claim._replace(token=call.ledger.clock.token())
+            claim = claim._replace(token=owner.token(call.ledger.clock))
     except Exception:
         raise
     except BaseException as interrupt:
@@ -164,9 +171,10 @@ def _claim(call: Call) -> Claim:
         "job_" + clock.token().hex() if contract.approval else "",
     )
     if contract.approval is None:
-        return Claim(asked, clock.token(), contract.lease_us)
+        return Claim(asked, owner.token(clock), contract.lease_us)
     # An approval given in the last minute can still be used for as long as the window.
-    return Claim(asked, clock.token(), contract.approval.expires_us() + contract.window_us, waiting=True)
+    open_us = contract.approval.expires_us() + contract.window_us
+    return Claim(asked, owner.token(clock), open_us, waiting=True)
 
 
 def _compact(data: bytes) -> bytes:
@@ -179,6 +187,7 @@ def _take(call: Call, command: Claim | Retake) -> Generator[Wish, Any, Reply]:
     call.attempt.begin(command.token)
     try:
         reply: Reply = yield command
+        call.attempt.record = reply.record
         return reply
     except errors.StoreUnavailable:
         # The tool was not entered, so nobody has to find out whether it was.
@@ -484,6 +493,7 @@ def _finish(call: Call, command: Settle | Park | Release) -> Generator[Wish, Any
     while True:
         try:
             reply: Reply = yield command
+            call.attempt.record = reply.record
             call.attempt.end()
             return reply
         except errors.StoreUnavailable as away:
@@ -533,6 +543,7 @@ def replay(call: Call, reply: Reply) -> Answer:
 def _remember(call: Call, reply: Reply) -> None:
     record = reply.record
     assert record is not None
+    call.attempt.settled = True
     if not call.keep:
         return
     until_us = record.expires_at
@@ -565,6 +576,20 @@ def _in_doubt(call: Call, record: Record, now_us: int) -> Generator[Wish, Any, A
             raise _parked(record)
 
 
+def _after_death(call: Call, record: Record) -> Generator[Wish, Any, Answer | None]:
+    """The owner's process is gone, so its lease says nothing any more; None to claim again.
+
+    Parked by the token that we saw: where the owner settled before it died, or somebody else went on, the
+    store refuses, and the record says what follows.
+    """
+    reply: Reply = yield Park(call.at, record.token, OWNER_GONE)
+    left = reply.record
+    if left is None or left.token != record.token or left.state is not State.IN_DOUBT:
+        return None
+    call.attempt.record = left
+    return (yield from _in_doubt(call, left, reply.now_us))
+
+
 def _downstream_remembers(contract: Contract, record: Record, now_us: int) -> bool:
     assert contract.downstream_us is not None
     return record.entered_at is None or record.entered_at + contract.downstream_us > now_us
@@ -572,7 +597,7 @@ def _downstream_remembers(contract: Contract, record: Record, now_us: int) -> bo
 
 def _retake(call: Call, record: Record, within_us: int | None) -> Generator[Wish, Any, Answer | None]:
     """Enter in place of the attempt that we saw; None if someone else did."""
-    token = call.ledger.clock.token()
+    token = owner.token(call.ledger.clock)
     retake = Retake(call.at, record.token, token, call.contract.lease_us, within_us)
     reply = yield from _take(call, retake)
     if not ours(reply.record, retake):

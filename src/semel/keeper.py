@@ -12,7 +12,7 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import orjson
 
@@ -39,6 +39,9 @@ _RENEWALS_PER_LEASE = 3
 
 # Calls that met a store that was away. Beyond this the oldest are left to their lease.
 _DEFERRED_MAX = 10_000
+
+# Events that the store did not take yet. Beyond this the oldest are given up.
+_OWED_MAX = 10_000
 
 # A process that is killed loses the ages of so long. Windows are chosen from months of them.
 _MERGE_EVERY_S = 10.0
@@ -78,6 +81,7 @@ class Keeper:
         self._tally = tally
         self._sweeper = sweeper
         self._deferred: deque[tuple[Command, float]] = deque(maxlen=_DEFERRED_MAX)
+        self._owed: deque[Event] = deque(maxlen=_OWED_MAX)
         self._closing = False
         self._reset()
         _all.add(self)
@@ -93,6 +97,7 @@ class Keeper:
         self._merge_at = self._clock.monotonic() + _MERGE_EVERY_S * self._clock.random()
         self._ages = AgeBook()
         self._deferred.clear()
+        self._owed.clear()
 
     # --- called on the way of a call: quick -------------------------------------------------------
 
@@ -114,6 +119,12 @@ class Keeper:
     def defer(self, command: Command, give_up_s: float) -> None:
         """Repeat this write in the background until the store takes it, for at most so long."""
         self._deferred.append((command, self._clock.monotonic() + give_up_s))
+        self._start()
+        self._awake.set()
+
+    def write(self, events: Iterable[Event]) -> None:
+        """Put these into the audit log soon: unlike counts, they are kept until the store takes them."""
+        self._owed.extend(events)
         self._start()
         self._awake.set()
 
@@ -189,6 +200,8 @@ class Keeper:
 
     def flush(self) -> None:
         """Write what was counted. Counts that the store does not take are lost: they are not worth a wait."""
+        if self._owed:
+            self._quietly(self._write_owed)
         if not self._tally:
             return
         events = self._tally.take()
@@ -199,6 +212,14 @@ class Keeper:
         refused = [event for event in events if event.kind == REFUSED and event.state in _RETRIES_REFUSED]
         if refused:
             self._quietly(lambda: self._look_up(refused[:_LOOKED_UP_MAX]))
+
+    def _write_owed(self) -> None:
+        events = list(self._owed)
+        if self._store.audit:
+            # Twice in the log after a lost reply, rather than not at all.
+            self._store.ask(AppendEvents(events))
+        for _ in events:
+            self._owed.popleft()
 
     def _look_up(self, refused: list[Event]) -> None:
         """Count the ages of these retries. No window hides one of them: what is not settled is kept."""
@@ -239,6 +260,8 @@ class Keeper:
             thread.join(timeout=5.0)
         self._write_deferred(self._clock.monotonic())
         self.flush()
+        if self._owed:
+            log.error("semel: closed before the store took %d events of the audit log", len(self._owed))
         self._quietly(lambda: self._ages.merge(self._store))
 
 

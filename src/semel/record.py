@@ -36,6 +36,7 @@ UNSETTLED = frozenset((State.WAITING, State.PENDING, State.IN_DOUBT))
 
 # Why a record is in doubt when nobody said so: its lease ran out. Only then may its owner still renew it.
 LAPSED = "the lease lapsed without a sign of life"
+OWNER_GONE = "the process that performed it is gone"
 REFUSED_LATER = "a later entry was refused, which says nothing about the earlier one"
 
 

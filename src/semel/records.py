@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import orjson
 from pydantic_core import from_json, to_json
 
+from semel import owner
 from semel.audit import Event
 from semel.clock import rfc3339
 from semel.errors import RecordNotFound, RecordNotInDoubt
 from semel.keys import explicit
-from semel.record import Record, Resolve, State, effective_state
+from semel.record import OWNER_GONE, Park, Record, Resolve, State, effective_state
 from semel.stores.base import FindRecord, ListRecords, ReadEvents, Store
 from semel.values import FOR_PYDANTIC
 
@@ -119,6 +120,9 @@ class Records:
             window_us=terms(record).get("window_us"),
             by=by,
         )
+        if record.state is State.PENDING and owner.is_gone(record.token):
+            # Nobody can answer for it any more, so the person need not wait for its lease either.
+            self._store.perform(Park(record.asked.at, record.token, OWNER_GONE))
         reply = self._store.perform(command)
         if reply.record is None or not (reply.applied or _resolved_alike(reply.record, command)):
             raise RecordNotInDoubt(f"Record {id} is not in doubt; nothing was changed.")

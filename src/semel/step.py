@@ -16,6 +16,8 @@ import orjson
 from semel.errors import StepError
 from semel.keys import step_seed
 from semel.limits import NAME_BYTES_MAX
+from semel.tally import skipped_events
+from semel.unfinished import OpenCalls, Unfinished
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -27,6 +29,9 @@ CARRY_FORMAT = 1
 
 class Step:
     """One step of a conversation: `with` and `async with`; not shared by two users at once."""
+
+    open_calls: OpenCalls | None = None
+    """Where a numbered step notes its unfinished calls."""
 
     def __init__(
         self,
@@ -105,12 +110,17 @@ class _Visit:
     is in no step: a stale step would make keys for work that nobody retries any more.
     """
 
-    __slots__ = ("_outer", "_token", "open", "step")
+    __slots__ = ("_outer", "_token", "open", "open_calls", "step")
 
     def __init__(self, step: Step) -> None:
         self.step = step
         self.open = True
         self._outer = _visit.get()
+        # What is called in a step is called in all steps around it, and keeps each of them from moving on.
+        lists = lists_of_open_calls()
+        self.open_calls: tuple[OpenCalls, ...] = (
+            lists if step.open_calls is None else (*lists, step.open_calls)
+        )
         self._token: Token[_Visit | None] | None = None
 
     def __enter__(self) -> _Visit:
@@ -137,6 +147,12 @@ def current_step() -> Step | None:
     """The step that this code runs in."""
     visit = _visit.get()
     return visit.step if visit is not None and visit.open else None
+
+
+def lists_of_open_calls() -> tuple[OpenCalls, ...]:
+    """Where a call made here is noted until it is finished: one list for each numbered step around it."""
+    visit = _visit.get()
+    return visit.open_calls if visit is not None and visit.open else ()
 
 
 def open_step(
@@ -178,7 +194,10 @@ def resumed_step(ledger: Ledger, carried: Mapping[str, Any]) -> Step:
 
 
 class Conversation:
-    """Numbers its steps. The number advances only when a step ends without an exception."""
+    """Numbers its steps. The number advances only when a step ends without an exception and unfinished calls.
+
+    So a retry, in place or in the next turn, meets the number, and with it the keys, of what it retries.
+    """
 
     def __init__(
         self, ledger: Ledger, name: str, at: int, scopes: Iterable[str] = (), principal: str = ""
@@ -190,7 +209,37 @@ class Conversation:
         self._scopes = frozenset((scopes,) if isinstance(scopes, str) else scopes)
         self._principal = principal
         self._open: Step | None = None
+        self._calls = OpenCalls()
+        self._path_text = ""  # of the steps at this position, once there was one
         self.position = at
+
+    @property
+    def unfinished(self) -> tuple[Unfinished, ...]:
+        """The calls at the present position that are in doubt, in flight, waiting for a person or retriable.
+
+        Calls that were made elsewhere, through `carry` or by an earlier process, are not among them.
+        """
+        return self._calls.listed()
+
+    def skip(self) -> None:
+        """Move on although calls are unfinished: the next step has other keys. The audit log says so.
+
+        StepError while a step is open. What was in doubt stays so, and may be performed once more from here.
+        """
+        if self._open is not None:
+            raise StepError("The step is still open: leave it, then skip it.")
+        keeper, store = self._ledger.keeper, self._ledger.store
+        path = self._path_text or orjson.dumps((str(self.position),)).decode()
+        now_us = store.clock.now_us()
+        keeper.write(
+            skipped_events(self._ledger.tenant, self.name, path, self._principal, self.unfinished, now_us)
+        )
+        self._advance()
+
+    def _advance(self) -> None:
+        # A new list, because tasks that outlive the step still hold the one that they were noted in.
+        self._calls, self._path_text = OpenCalls(), ""
+        self.position += 1
 
     def step(self, *, scopes: Iterable[str] | None = None, principal: str | None = None) -> Step:
         """The step at the present position; a retry in place meets the same number."""
@@ -209,6 +258,7 @@ class _NumberedStep(Step):
         path = outer.path if outer is not None and nested else ()
         super().__init__(ledger, conversation.name, (*path, str(self._number)), scopes, principal)
         self._of = conversation
+        self.open_calls = conversation._calls
 
     def __enter__(self) -> Step:
         if self._of._open is not None:
@@ -218,7 +268,7 @@ class _NumberedStep(Step):
         if self._number != self._of.position:
             raise StepError("This step is over: ask the conversation for its next one.")
         super().__enter__()
-        self._of._open = self
+        self._of._open, self._of._path_text = self, self.path_text
         return self
 
     def __exit__(
@@ -226,8 +276,8 @@ class _NumberedStep(Step):
     ) -> None:
         super().__exit__(kind, error, trace)
         self._of._open = None
-        if kind is None:
-            self._of.position += 1
+        if kind is None and not self._of._calls:
+            self._of._advance()
 
 
 def _name(what: str, text: object) -> str:

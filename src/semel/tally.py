@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Iterable
 from typing import NamedTuple
 
+from semel import audit
 from semel.ages import Ages
 from semel.audit import Event
 from semel.record import Address, Record
+from semel.unfinished import Unfinished
 
 REPLAYED, REFUSED, PERFORMED = "dedup_hit", "refused", "performed"
 
@@ -116,6 +119,29 @@ def _hit(record: Record) -> Hit:
         asked.step,
         asked.principal,
     )
+
+
+def skipped_events(
+    tenant: str, conversation: str, step: str, by: str, calls: Iterable[Unfinished], now_us: int
+) -> list[Event]:
+    """What a conversation leaves behind when it moves on openly: a line for each call, or one for none."""
+    lines = [
+        Hit(
+            audit.SKIPPED,
+            Address(tenant, "tool", call.key),
+            call.tool,
+            "",
+            call.record_id,
+            call.code,
+            conversation,
+            step,
+            by,
+            call.job_id,
+        )
+        for call in calls
+    ]
+    nothing = Hit(audit.SKIPPED, Address(tenant, "tool", ""), "", "", "", "", conversation, step, by)
+    return [_event(line, 1, now_us) for line in lines or [nothing]]
 
 
 def _event(hit: Hit, count: int, last_us: int) -> Event:

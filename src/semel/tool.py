@@ -15,13 +15,20 @@ from semel.keys import Key, derive, explicit, fingerprint, step_seed
 from semel.ledger import Ledger
 from semel.meaning import Meaning, meaning
 from semel.outcome import cleaned, replayed_value, told_by
-from semel.record import Address, Record
+from semel.record import UNSETTLED, Address, Record, State
 from semel.result import ToolCall, ToolError, ToolResult
-from semel.step import Step, current_step
+from semel.step import Step, current_step, lists_of_open_calls
 from semel.tally import PERFORMED, REFUSED, Hit
+from semel.unfinished import Watched
 
 # What is on record, as a settlement or a doubt, has its own event; other answers are counted as refusals.
 _ON_RECORD = frozenset(("EFFECT_FAILED", "PARTIAL_SUCCESS", "UPSTREAM_TIMEOUT"))
+
+# Not retriable, and yet open: the effect may be there, and nobody who asks with another key would know.
+_OPEN = frozenset(("OUTCOME_UNKNOWN", "OWNERSHIP_LOST", "STORE_CORRUPT"))
+
+# The key is another action's: the record that was met says nothing about this call.
+_OF_ANOTHER = frozenset(("KEY_REUSED", "VERSION_MISMATCH"))
 
 
 class Caller(NamedTuple):
@@ -187,12 +194,15 @@ class Tool:
         record = ledger.cache.get(key, now_us)
         if record is not None and (caller.key is None or self._is_of(record, canonical)):
             ledger.tally.replayed(record, now_us)
+            for calls in lists_of_open_calls():
+                calls.settle(key)
             return record
         at = Address(ledger.tenant, SCOPE, key)
         where = (step.conversation, step.path_text, step.principal) if step else ("", "[]", "")
         # A Key given by hand may be one that another tool derives, and what is derived is not compared again.
         keep = not isinstance(caller.key, Key)
-        return Call(contract, ledger, key, at, arguments, canonical, instance, *where, keep, Attempt())
+        noted = lists_of_open_calls()
+        return Call(contract, ledger, key, at, arguments, canonical, instance, *where, keep, Attempt(), noted)
 
     def _key(self, caller: Caller, canonical: bytes) -> Key:
         ledger, step = caller.ledger, caller.step
@@ -237,13 +247,15 @@ class Tool:
         if isinstance(prepared, Unrecorded):
             contract, arguments, instance = prepared
             return drive(unrecorded(contract, instance, arguments, SYSTEM.random), None, SYSTEM)
+        watched = _watched(prepared) if prepared.open_calls else None
         try:
-            return drive(guarded(prepared), prepared.ledger.store, prepared.ledger.clock)
-        except errors.CallError as error:
-            self._count_refusal(
-                Caller(prepared.ledger, current_step(), frozenset(), None), error, prepared.key
-            )
+            answer = drive(guarded(prepared), prepared.ledger.store, prepared.ledger.clock)
+        except BaseException as error:
+            self._ended_without_value(prepared, watched, error)
             raise
+        if watched is not None:
+            watched.settled()
+        return answer
 
     async def _adrive(self, prepared: Prepared) -> Answer:
         if isinstance(prepared, Record):
@@ -251,13 +263,41 @@ class Tool:
         if isinstance(prepared, Unrecorded):
             contract, arguments, instance = prepared
             return await adrive(unrecorded(contract, instance, arguments, SYSTEM.random), None, SYSTEM)
+        watched = _watched(prepared) if prepared.open_calls else None
         try:
-            return await adrive(guarded(prepared), prepared.ledger.store, prepared.ledger.clock)
-        except errors.CallError as error:
-            self._count_refusal(
-                Caller(prepared.ledger, current_step(), frozenset(), None), error, prepared.key
-            )
+            answer = await adrive(guarded(prepared), prepared.ledger.store, prepared.ledger.clock)
+        except BaseException as error:
+            self._ended_without_value(prepared, watched, error)
             raise
+        if watched is not None:
+            watched.settled()
+        return answer
+
+    def _ended_without_value(self, call: Call, watched: Watched | None, error: BaseException) -> None:
+        if isinstance(error, errors.CallError):
+            self._count_refusal(Caller(call.ledger, current_step(), frozenset(), None), error, call.key)
+        if watched is None:
+            return
+        record, code = call.attempt.record, self._unfinished_code(call, error)
+        if call.attempt.settled:
+            watched.settled()
+        elif code is None:
+            watched.refused()
+        else:
+            job_id = record.asked.job_id if record is not None and record.state is State.WAITING else ""
+            watched.left(code, "" if record is None else record.asked.id, job_id)
+
+    def _unfinished_code(self, call: Call, error: BaseException) -> str | None:
+        """The code of a call without settlement; None for one that was turned away and left nothing open."""
+        if not isinstance(error, Exception):
+            return in_doubt_error(self.contract).code
+        told = self._told(error, call)
+        if told.retriable or told.code in _OPEN:
+            return told.code
+        record = call.attempt.record
+        if told.code in _OF_ANOTHER or record is None or record.state not in UNSETTLED:
+            return None
+        return in_doubt_error(self.contract).code
 
     # --- counting ---------------------------------------------------------------------------------
 
@@ -274,6 +314,10 @@ class Tool:
         hit = Hit(kind, at, self.contract.name, self.contract.version, "", code, *where, note)
         ledger.tally.add(hit, ledger.clock.now_us())
         ledger.keeper.notice()
+
+
+def _watched(call: Call) -> Watched:
+    return Watched(call.open_calls, call.contract.name, call.key)
 
 
 def _key_of(prepared: Prepared | None) -> Key | None:

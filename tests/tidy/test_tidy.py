@@ -16,8 +16,8 @@ from tests.tidy import source
 # A name stands for itself and everything under it; the longest one counts. "" is semel/__init__.py.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "limits", "clock", "durations"),
-    ("gates",),
-    ("keys", "record", "window"),
+    ("gates", "owner"),
+    ("keys", "record", "window", "unfinished"),
     ("transaction",),
     ("audit", "shapes", "secrecy", "signature", "arguments", "values", "result", "transport"),
     ("contract", "meaning", "outcome", "cache", "ages", "tally"),
