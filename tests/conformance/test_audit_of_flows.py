@@ -11,8 +11,10 @@ import pytest
 
 from semel.audit import Event
 from semel.audit_report import verify
+from semel.doctor import examine
 from semel.flow.flow import Flow
 from semel.flow.model import job_of
+from semel.flow.values import Caller
 from semel.seal_leaves import newest, read
 from semel.stores.base import ReadEvents, ReadSeals, Store
 from semel.stores.documents import Commit, Draft, Fetch
@@ -158,3 +160,14 @@ async def test_an_edited_decision_is_a_finding(world, clock):
     found = await asyncio.to_thread(verify, store)
     [difference] = found.differences
     assert "status is 'approved', by its events 'rejected'" in difference.text
+
+
+@played
+async def test_the_doctor_counts_keys_of_runs_and_jobs_of_every_tenant_among_what_would_be_lost(world, clock):
+    flow = world.flow(clock)
+    await started(flow, key="k-1")
+    await flow.jobs.create(ANN, "k-2", "t", {}, None, {})
+    await flow.jobs.create(Caller("umbra", "eve"), "k-3", "t", {}, None, {})
+    findings = await asyncio.to_thread(examine, flow.cabinet.store, "acme")
+    [loss] = [finding for finding in findings if finding.subject == "loss"]
+    assert "0 settled and 0 open keys of tools and 3 keys of runs and jobs are forgotten" in loss.text
