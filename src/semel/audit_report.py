@@ -18,7 +18,7 @@ from semel import audit, audit_questions, seal_leaves
 from semel.audit import Event, Seal, Story
 from semel.durations import Duration, microseconds
 from semel.errors import StoreCorrupt
-from semel.flow.views import job_of_question, question_record_id
+from semel.flow.views import QUESTION_SCOPE, job_of_question, question_record_id
 from semel.record import Address, Look, Record, State
 from semel.stores.base import ListRecords, ReadEvents, ReadSeals, Store
 from semel.stores.documents import Fetch
@@ -282,7 +282,7 @@ class _Verifier:
             self._tenants.add(event.tenant)
             if event.kind in (audit.CLAIMED, audit.ASKED):
                 self._compare(event.at, event.record_id)
-            elif event.kind == audit.WAITING:
+            elif event.kind == audit.WAITING and event.scope == QUESTION_SCOPE:
                 self._compare_question(event.tenant, event.record_id)
             yield event
 

@@ -104,6 +104,7 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Touched]:
     for _ in range(2 * CALLS // SEALED):
         # PostgreSQL seals once no older transaction is open.
         seal = until(lambda: store.ask(SealEvents(SEALED)), "the next events are sealed")
+        assert seal is not None
         seal_leaves.keep(store, 0, seal)
     yield Touched(request.param.name, url, store)
     store.close()

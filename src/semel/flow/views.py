@@ -137,6 +137,9 @@ def _status(value: Job, now_us: int) -> str:
     return "expired" if status == "waiting" and value.question.expires_us <= now_us else status
 
 
+QUESTION_SCOPE = "approval"
+
+
 def question_event(tenant: str, kind: str, value: Job, now_us: int, by: str, why: str) -> Event:
     """What became of the question, as a line of the audit log; the digest is what the person saw."""
     assert value.question is not None
@@ -144,7 +147,7 @@ def question_event(tenant: str, kind: str, value: Job, now_us: int, by: str, why
         seq=0,
         at_us=now_us,
         tenant=tenant,
-        scope="approval",
+        scope=QUESTION_SCOPE,
         key=value.job_id,
         record_id=question_record_id(value.job_id),
         kind=kind,
@@ -168,7 +171,7 @@ def refusal_event(tenant: str, value: Job, now_us: int, by: str, code: str, verb
         seq=0,
         at_us=now_us,
         tenant=tenant,
-        scope="approval",
+        scope=QUESTION_SCOPE,
         key=value.job_id,
         record_id=question_record_id(value.job_id),
         kind="refused",
