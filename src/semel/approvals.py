@@ -6,7 +6,7 @@ jobs of the gateway: one mechanism, one list, one decision each.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -106,11 +106,12 @@ def _shown(value: Any) -> Any:
 
 
 class Approvals:
-    """The questions of one tenant."""
+    """The questions of one tenant. `wrote` is called when something goes into the audit log."""
 
-    def __init__(self, store: Store, tenant: str) -> None:
+    def __init__(self, store: Store, tenant: str, wrote: Callable[[], None] = lambda: None) -> None:
         self._store = store
         self._tenant = tenant
+        self._wrote = wrote
 
     def list(self, status: str | None = None, limit: int = 200) -> Sequence[ApprovalRequest]:
         """Newest first; of one status, or all."""
@@ -148,6 +149,7 @@ class Approvals:
             raise ApprovalError("A decision needs the name of the person who takes it: by=….")
         if unknown := seen.keys() - {*Seen._fields}:
             raise TypeError(f"a decision takes revision= and job_hash=, not {', '.join(sorted(unknown))}")
+        self._wrote()
         caller, clock = Caller(self._tenant, by), self._store.clock
         kept_us = shelves.CALLS_KEPT_US
         answer: Answer = self._asked(

@@ -30,6 +30,12 @@ WAITING, APPROVED, REJECTED = "waiting", "approved", "rejected"
 EXPIRED, CANCELLED = "expired", "cancelled"
 DECIDED = frozenset((WAITING, APPROVED, REJECTED, EXPIRED, CANCELLED))
 
+# Of runs, which are no records either: committed with the run.
+STARTED, ENDED = "started", "ended"
+
+# Lines that tell of something else than a record.
+_OF_NO_RECORD = COUNTED | DECIDED | {STARTED, ENDED}
+
 
 class Event(NamedTuple):
     """One line of history. `seq` is the store's; 0 before it is written."""
@@ -146,7 +152,7 @@ def fold(events: Iterable[Event]) -> Story | None:
     """The story of one record; None once its window closed, or if nothing was told."""
     story: Story | None = None
     for line in events:
-        if line.kind in COUNTED or line.kind in DECIDED:
+        if line.kind in _OF_NO_RECORD:
             continue
         story = None if line.kind == CLOSED else _next(story, line)
     return story
@@ -176,6 +182,7 @@ class Seal(NamedTuple):
     events: int
     hash: bytes
     at_us: int
+    leaves: bytes = b""  # of a seal just made: what tells its events apart, one `leaf` each; not in its row
 
 
 GENESIS = hashlib.sha256(b"semel audit chain, format 1").digest()
@@ -185,15 +192,29 @@ def seal(previous: Seal | None, events: Sequence[Event], now_us: int) -> Seal:
     """The next link over these events, which follow those of the previous seal."""
     number = previous.number + 1 if previous else 1
     chained = chain(previous.hash if previous else GENESIS, number, events)
-    return Seal(number, events[0].seq, events[-1].seq, len(events), chained, now_us)
+    leaves = b"".join(map(leaf, events))
+    return Seal(number, events[0].seq, events[-1].seq, len(events), chained, now_us, leaves)
 
 
 def chain(previous: bytes, number: int, events: Iterable[Event]) -> bytes:
     link = hashlib.sha256(previous)
     link.update(number.to_bytes(8, "big"))
     for line in events:
-        # A plain tuple: orjson refuses named ones.
-        body = orjson.dumps((*line[:11], line.digest.hex(), *line[12:]))
+        body = _body(line)
         link.update(len(body).to_bytes(4, "big"))
         link.update(body)
     return link.digest()
+
+
+# Long enough that a changed event has another one; which events were changed is said by the seal alone.
+LEAF_BYTES = 8
+
+
+def leaf(line: Event) -> bytes:
+    """What tells the event from every other: it names the one that was changed under a seal."""
+    return hashlib.sha256(_body(line)).digest()[:LEAF_BYTES]
+
+
+def _body(line: Event) -> bytes:
+    # A plain tuple: orjson refuses named ones.
+    return orjson.dumps((*line[:11], line.digest.hex(), *line[12:]))

@@ -3,29 +3,37 @@
 Both reports only read, in pages, so they may run beside a busy store and over a log of any length.
 
 What `verify` cannot see: a log that was cut off at its end together with its seals and its records, or one
-that was rewritten as a whole, seals included. The last seal's hash, kept somewhere else, tells that.
+that was rewritten as a whole, seals included. The head, kept somewhere else and given back, tells that.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from semel import audit
+from semel import audit, audit_questions, seal_leaves
 from semel.audit import Event, Seal, Story
 from semel.durations import Duration, microseconds
 from semel.errors import StoreCorrupt
+from semel.flow.views import QUESTION_SCOPE, job_of_question, question_record_id
 from semel.record import Address, Look, Record, State
 from semel.stores.base import ListRecords, ReadEvents, ReadSeals, Store
+from semel.stores.documents import Fetch
 
 # One page is read in milliseconds and takes about a megabyte.
 _PAGE = 1_000
 
 # Whoever reads the report looks at the first ones; the count says how many there are.
 _EXAMPLES = 20
+
+# Open ledgers seal three times within it (semel.keeper): whatever waits longer has nobody who seals it.
+_SEALED_WITHIN_US = 60_000_000
+
+# Changed events that are named of one seal.
+_NAMED = 10
 
 # A record may change between the two looks at it and at its events; three times in a row is not chance.
 _LOOKS = 3
@@ -69,12 +77,12 @@ class Break(NamedTuple):
 
     seal: int
     seq: int | None
-    wrong: Literal["changed", "missing", "added"]
+    wrong: Literal["changed", "missing", "added", "unsealed"]
     text: str
 
 
 class Difference(NamedTuple):
-    """A record that is not what its events tell."""
+    """A record, or a question as a record, that is not what its events tell."""
 
     tenant: str
     record_id: str
@@ -89,11 +97,20 @@ class Verification:
     dropped: int = 0  # seals whose events were too old to keep
     compared: int = 0
     incomplete: int = 0  # records older than the oldest event that is kept
+    questions: int = 0  # that were compared
     break_count: int = 0
     difference_count: int = 0
     breaks: list[Break] = field(default_factory=list)
     differences: list[Difference] = field(default_factory=list)
-    head: Seal | None = None
+    heads: dict[int, Seal] = field(default_factory=dict)  # by lane: the last seal of each chain
+    kept: dict[bytes, Seal] = field(
+        default_factory=dict
+    )  # heads that were asked for, and the seals that they are
+
+    @property
+    def head(self) -> Seal | None:
+        """The last seal that was looked at; where there is one lane, the head of the chain."""
+        return next(reversed(self.heads.values()), None)
 
     @property
     def whole(self) -> bool:
@@ -110,18 +127,28 @@ class Verification:
             self.differences.append(found)
 
 
-def verify(store: Store, *, tenants: Iterable[str] = (), progress: Progress = _silent) -> Verification:
-    """Every seal recomputed from its events, and every record compared with what its events tell.
+def verify(
+    store: Store,
+    *,
+    tenants: Iterable[str] = (),
+    heads: Iterable[bytes] = (),
+    progress: Progress = _silent,
+) -> Verification:
+    """Every seal recomputed from its events; every record and question compared with what its events tell.
 
-    Records of `tenants` are looked at even if no event speaks of them.
+    Those of `tenants` are looked at even if no event speaks of them. `heads` are hashes of seals that were
+    kept elsewhere: one that the chain does not contain is a break.
     """
-    return _Verifier(store, tenants, progress).run()
+    return _Verifier(store, tenants, heads, progress).run()
 
 
 class _Verifier:
-    def __init__(self, store: Store, tenants: Iterable[str], progress: Progress) -> None:
+    def __init__(
+        self, store: Store, tenants: Iterable[str], heads: Iterable[bytes], progress: Progress
+    ) -> None:
         self._store = store
         self._tenants = set(tenants)
+        self._wanted = set(heads)
         self._progress = progress
         self._report = Verification()
         self._lane = 0
@@ -129,8 +156,11 @@ class _Verifier:
 
     def run(self) -> Verification:
         try:
+            # By the store's own clock, as events are.
+            self._began_us = self._store.ask(Fetch("default", ())).now_us
             for lane in range(self._store.lanes):
                 self._walk_lane(lane)
+            self._miss_heads()
             self._compare_unmentioned()
         except StoreCorrupt as damage:
             number = self._report.head.number + 1 if self._report.head else 1
@@ -141,8 +171,27 @@ class _Verifier:
     def _walk_lane(self, lane: int) -> None:
         self._lane, self._before_lane = lane, self._report.events
         last = self._walk_seals()
-        for _ in self._seen(pages(self._store, last, lane=lane)):
+        self._miss_seals()
+        self._walk_tail(last)
+
+    def _walk_tail(self, last_seq: int) -> None:
+        """The newest events wait for their seal, but not for long."""
+        due_us, late, first = self._began_us - _SEALED_WITHIN_US, 0, None
+        for event in self._seen(pages(self._store, last_seq, lane=self._lane)):
             self._report.unsealed += 1
+            if event.at_us < due_us:
+                late, first = late + 1, event.seq if first is None else first
+        if first is not None:
+            text = (
+                f"{late} events, the first is {first}, have waited for a seal for more than a minute: who "
+                "wrote them was killed and no ledger has been open since, or their seals were removed. A "
+                "change of them is noticed only where a record contradicts it."
+            )
+            self._report.broken(Break(self._next_number(), first, "unsealed", text))
+
+    def _next_number(self) -> int:
+        head = self._report.heads.get(self._lane)
+        return head.number + 1 if head else 1
 
     # --- the chain ------------------------------------------------------------------------------------------
 
@@ -153,8 +202,28 @@ class _Verifier:
             for seal in page:
                 self._check(seal, previous)
                 report.seals += 1
-                report.head = previous = seal
+                report.heads[self._lane] = previous = seal
+                if seal.hash in self._wanted:
+                    report.kept[seal.hash] = seal
         return previous.last_seq if previous else _BEGINNING
+
+    def _miss_seals(self) -> None:
+        """Seals that were made after the last one that is there."""
+        missing, made = self._next_number(), seal_leaves.newest(self._store, self._lane)
+        # One may have been made since the last was read.
+        if made < missing or self._store.ask(ReadSeals(made - 1, 1, self._lane)):
+            return
+        which = f"Seal {made} was" if made == missing else f"Seals {missing}–{made} were"
+        self._report.broken(Break(missing, None, "missing", f"{which} made, and removed since."))
+
+    def _miss_heads(self) -> None:
+        for lost in sorted(self._wanted - self._report.kept.keys()):
+            text = (
+                f"No seal has the hash {lost.hex()}: since that head was kept the chain was cut off before "
+                "it, or written anew. Whoever could do that could change every event; a copy of the store "
+                "from before tells which."
+            )
+            self._report.broken(Break(self._next_number(), None, "missing", text))
 
     def _check(self, seal: Seal, previous: Seal | None) -> None:
         expected = previous.number + 1 if previous else 1
@@ -166,7 +235,33 @@ class _Verifier:
         if run.count == 0 and self._report.events == self._before_lane and self._too_old(seal):
             self._report.dropped += 1
         elif (wrong := run.wrong(hash_)) is not None:
-            self._report.broken(wrong)
+            self._report.broken(self._named(wrong, seal, previous))
+        elif self._made_anew(seal):
+            text = (
+                f"Seal {seal.number} (events {seal.first_seq}–{seal.last_seq}) fits, but it is not the one "
+                "that was made first: seals were removed and made anew, or the store lost writes that it had "
+                "acknowledged."
+            )
+            self._report.broken(Break(seal.number, seal.first_seq, "changed", text))
+
+    def _made_anew(self, seal: Seal) -> bool:
+        leaves = seal_leaves.read(self._store, self._lane, seal.number)
+        return leaves is not None and leaves.hash != seal.hash
+
+    def _named(self, wrong: Break, seal: Seal, previous: Seal | None) -> Break:
+        """The break with the events that were changed, if what was kept with the seal tells them."""
+        leaves = seal_leaves.read(self._store, self._lane, seal.number)
+        if wrong.wrong != "changed" or leaves is None or len(leaves.each) != seal.events:
+            return wrong
+        events = zip(self._covered(seal, previous), leaves.each, strict=False)
+        changed = [event.seq for event, leaf in events if audit.leaf(event) != leaf]
+        covered = f"Seal {seal.number} (events {seal.first_seq}–{seal.last_seq}) does not fit"
+        if not changed:
+            text = f"{covered}: its events are as they were, so it or the seal before it was changed."
+            return wrong._replace(seq=None, text=text)
+        return wrong._replace(
+            seq=changed[0], text=f"{covered}: {_numbered(changed)} changed after it was made."
+        )
 
     def _covered(self, seal: Seal, previous: Seal | None) -> Iterator[Event]:
         after = previous.last_seq if previous else _BEGINNING
@@ -187,7 +282,19 @@ class _Verifier:
             self._tenants.add(event.tenant)
             if event.kind in (audit.CLAIMED, audit.ASKED):
                 self._compare(event.at, event.record_id)
+            elif event.kind == audit.WAITING and event.scope == QUESTION_SCOPE:
+                self._compare_question(event.tenant, event.record_id)
             yield event
+
+    def _compare_question(self, tenant: str, record_id: str) -> None:
+        for _ in range(_LOOKS):
+            lines = list(pages(self._store, _BEGINNING, tenant, record_id))
+            difference = audit_questions.difference(self._store, tenant, job_of_question(record_id), lines)
+            if difference is None:
+                break
+        self._report.questions += 1
+        if difference is not None:
+            self._report.differs(Difference(tenant, record_id, difference))
 
     def _compare(self, at: Address, record_id: str) -> None:
         """Compare the record with its story; the two are read one after the other, so a change asks again."""
@@ -215,11 +322,18 @@ class _Verifier:
 
     def _began_before(self, record: Record, lines: list[Event]) -> bool:
         """Whether the record's first events were dropped for their age."""
-        kept_since = self._store.clock.now_us() - self._store.audit_kept_us
-        return record.created_at < kept_since and (not lines or lines[0].at_us > record.created_at)
+        return self._kept_no_more(record.created_at) and (not lines or lines[0].at_us > record.created_at)
+
+    def _kept_no_more(self, at_us: int) -> bool:
+        return at_us < self._store.clock.now_us() - self._store.audit_kept_us
 
     def _compare_unmentioned(self) -> None:
         for tenant in sorted(self._tenants):
+            for job_id, asked_us in audit_questions.asked_in(self._store, tenant):
+                record_id = question_record_id(job_id)
+                mentioned = self._store.ask(ReadEvents(_BEGINNING, 1, tenant, record_id))
+                if not mentioned and not self._kept_no_more(asked_us):
+                    self._report.differs(Difference(tenant, record_id, audit_questions.UNTOLD))
             for record in records(self._store, tenant):
                 mentioned = self._store.ask(ReadEvents(_BEGINNING, 1, tenant, record.asked.id))
                 if not mentioned and not self._began_before(record, []):
@@ -264,6 +378,14 @@ class _Run:
             text = f"{covered} does not fit: one of them, or the seal, was changed after it was made."
             return Break(seal.number, seal.first_seq, "changed", text)
         return None
+
+
+def _numbered(seqs: Sequence[int]) -> str:
+    """The events in words: all of them while they are few."""
+    shown = ", ".join(map(str, seqs[:_NAMED]))
+    if len(seqs) > _NAMED:
+        return f"events {shown} and {len(seqs) - _NAMED} more were"
+    return f"event {shown} was" if len(seqs) == 1 else f"events {shown} were"
 
 
 def _told_differently(record: Story, story: Story | None) -> str | None:

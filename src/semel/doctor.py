@@ -8,12 +8,17 @@ from itertools import islice
 from semel.audit_report import records
 from semel.clock import rfc3339
 from semel.durations import words
+from semel.flow.shelves import KEYS
 from semel.record import SETTLED, State
 from semel.records import terms
 from semel.stores.base import CountRecords, Finding, Store
+from semel.stores.documents import Count, Tenants
 
 # Enough to have met every tool that is in use; a million records would take longer than a person waits.
 _RECORDS_LOOKED_AT = 20_000
+
+# Whatever the score, it stands on the shelf.
+_ANY_SCORE = (1 << 53) - 1
 
 _US_PER_DAY = 86_400_000_000
 
@@ -97,9 +102,11 @@ def _loss(store: Store) -> Finding:
     counts = store.ask(CountRecords())
     settled = sum(count for state, count in counts.items() if state in SETTLED)
     open_ = sum(counts.get(state, 0) for state in (State.PENDING, State.IN_DOUBT, State.WAITING))
+    begun = sum(store.ask(Count(tenant, KEYS)) for tenant in store.ask(Tenants(KEYS, _ANY_SCORE)))
     return Finding(
         "ok",
         "loss",
         f"if this store is lost, or an older copy of it is put back, {settled} settled and {open_} open keys "
-        "are forgotten: a retry of one of them runs its tool again",
+        f"of tools and {begun} keys of runs and jobs are forgotten: a retry of one of them runs its tool, or "
+        "starts its run or job, again",
     )

@@ -53,6 +53,12 @@ _MERGED_AT_ONCE = 10
 _RETRIES_REFUSED = frozenset((InFlight.code, OutcomeUnknown.code))
 _LOOKED_UP_MAX = 20
 
+# Three times within the minute after which `semel audit verify` misses a seal.
+_SEAL_EVERY_S = 20.0
+
+# What is sealed when the ledger closes takes milliseconds; whoever closes does not wait for more.
+_SEAL_LAST_S = 1.0
+
 # Windows are counted in hours, so a minute late is nothing; spread, so that a fleet does not sweep in step.
 _SWEEP_EVERY_S = 60.0
 
@@ -95,6 +101,8 @@ class Keeper:
         self._wake_at = float("inf")
         self._sweep_at = self._clock.monotonic() + _SWEEP_EVERY_S * self._clock.random()
         self._merge_at = self._clock.monotonic() + _MERGE_EVERY_S * self._clock.random()
+        self._seal_at = self._clock.monotonic() + _SEAL_EVERY_S * self._clock.random()
+        self._wrote = False  # whether this process may have written events that nobody has sealed
         self._ages = AgeBook()
         self._deferred.clear()
         self._owed.clear()
@@ -129,13 +137,14 @@ class Keeper:
         self._awake.set()
 
     def notice(self) -> None:
-        """Something was counted: make sure that somebody writes it down."""
+        """Something was counted or written: make sure that somebody writes it down, and seals it."""
         if self._thread is None:
             self._start()
 
     # --- the thread -------------------------------------------------------------------------------
 
     def _start(self) -> None:
+        self._wrote = True
         with self._starting:
             if self._thread is None and not self._closing and self._clock.runs:
                 self._thread = threading.Thread(target=self._run, name=KEEPER_THREAD, daemon=True)
@@ -159,6 +168,9 @@ class Keeper:
         if self._merge_at <= now:
             self._merge_at = now + _MERGE_EVERY_S * (0.75 + 0.5 * self._clock.random())
             self._quietly(lambda: self._merge_some(now))
+        if self._seal_at <= now:
+            self._seal_at = now + _SEAL_EVERY_S * (0.75 + 0.5 * self._clock.random())
+            self._quietly(lambda: self._sweeper.seal(lambda: self._closing))
         if self._sweep_at <= now:
             self._sweep_at = now + _SWEEP_EVERY_S * (0.75 + 0.5 * self._clock.random())
             self._quietly(lambda: self._sweeper.run_once(lambda: self._closing))
@@ -263,6 +275,14 @@ class Keeper:
         if self._owed:
             log.error("semel: closed before the store took %d events of the audit log", len(self._owed))
         self._quietly(lambda: self._ages.merge(self._store))
+        self._quietly(self._seal_rest)
+
+    def _seal_rest(self) -> None:
+        """The process may have lived for a second: nobody else seals what it wrote. One that only read writes
+        nothing."""
+        if self._wrote:
+            stop_at = self._clock.monotonic() + _SEAL_LAST_S
+            self._sweeper.seal(lambda: self._clock.monotonic() >= stop_at)
 
 
 def _may_be_first(record: Record, told_us: int) -> bool:

@@ -47,8 +47,8 @@ class Ledger:
         self.tally = Tally()
         self.sweeper = Sweeper(store)
         self.keeper = Keeper(store, self.tally, self.sweeper)
-        self.approvals = Approvals(store, tenant)
-        self.records = Records(store, tenant)
+        self.approvals = Approvals(store, tenant, self.keeper.notice)
+        self.records = Records(store, tenant, self.keeper.notice)
 
     @property
     def durability(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import orjson
@@ -42,11 +42,12 @@ class Resolution(NamedTuple):
 
 
 class Records:
-    """The records of one tenant."""
+    """The records of one tenant. `wrote` is called when something goes into the audit log."""
 
-    def __init__(self, store: Store, tenant: str) -> None:
+    def __init__(self, store: Store, tenant: str, wrote: Callable[[], None] = lambda: None) -> None:
         self._store = store
         self._tenant = tenant
+        self._wrote = wrote
 
     def list(
         self,
@@ -123,6 +124,7 @@ class Records:
         if record.state is State.PENDING and owner.is_gone(record.token):
             # Nobody can answer for it any more, so the person need not wait for its lease either.
             self._store.perform(Park(record.asked.at, record.token, OWNER_GONE))
+        self._wrote()
         reply = self._store.perform(command)
         if reply.record is None or not (reply.applied or _resolved_alike(reply.record, command)):
             raise RecordNotInDoubt(f"Record {id} is not in doubt; nothing was changed.")

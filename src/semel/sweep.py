@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from semel.flow.asking import ask
 from semel.flow.shelves import CALLS_KEPT_US, DUE_CALLS
 from semel.flow.upkeep import close_windows, pass_time
+from semel.seal_leaves import keep
 from semel.stores.base import SealEvents, Store, Sweep
 
 # Small batches, so that a call never waits long behind the sweeper.
@@ -33,17 +34,26 @@ class Sweeper:
 
     def run_once(self, stopped: Callable[[], bool] = lambda: False) -> SweepReport:
         """One pass over everything that is due now; once `stopped`, the rest is left for the next."""
-        lapsed = closed = sealed = 0
+        lapsed = closed = 0
         more = True
         while more and not stopped():
             swept = self._store.ask(Sweep(_BATCH))
             lapsed, closed, more = lapsed + swept.lapsed, closed + swept.closed, swept.more
-        for lane in range(self._store.lanes):
-            while not stopped() and (seal := self._store.ask(SealEvents(_SEAL_BATCH, lane))) is not None:
-                sealed += seal.events
+        sealed = self.seal(stopped)
         if not stopped():
             self._questions()
         return SweepReport(lapsed, closed, sealed)
+
+    def seal(self, stopped: Callable[[], bool] = lambda: False) -> int:
+        """What no seal covers now is sealed, or what can be until `stopped`; how many events."""
+        sealed = 0
+        for lane in range(self._store.lanes):
+            while not stopped() and (seal := self._store.ask(SealEvents(_SEAL_BATCH, lane))) is not None:
+                keep(self._store, lane, seal)
+                sealed += seal.events
+                if seal.events < _SEAL_BATCH:
+                    break  # what comes meanwhile is for the next round, or each event would get a seal
+        return sealed
 
     def _questions(self) -> None:
         """What tools ask people is over in time, and forgotten in time, also where no gateway runs."""

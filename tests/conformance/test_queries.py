@@ -422,7 +422,9 @@ def test_each_event_is_sealed_once_and_in_order(door, clock):
 
 def test_seals_can_be_read_on_from_any_of_them(door):
     claim_many(door, 4)
-    seals = [door.ask(SealEvents(limit=1)) for _ in range(4)]
+    made = [door.ask(SealEvents(limit=1)) for _ in range(4)]
+    assert all(len(seal.leaves) == audit.LEAF_BYTES for seal in made)
+    seals = [seal._replace(leaves=b"") for seal in made]  # told when it is made, and in no row
     assert list(door.ask(ReadSeals())) == seals
     assert list(door.ask(ReadSeals(after=2))) == seals[2:]
     assert list(door.ask(ReadSeals(after=1, limit=2))) == seals[1:3]

@@ -215,6 +215,7 @@ def test_a_key_that_was_claimed_anew_after_its_window_is_whole(
     ledger: semel.Ledger, clock: FakeClock, swept: bool
 ) -> None:
     call(ledger, "1")
+    seal(ledger)
     clock.advance("25h")
     if swept:
         ledger.sweeper.run_once()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -14,12 +15,15 @@ import orjson
 from rich.text import Text
 
 from semel import audit_export, audit_report, doctor
+from semel.audit import Seal
 from semel.audit_report import Verification
 from semel.cli.desk import Desk, looks_at_store
 from semel.cli.doors import Data
 from semel.durations import microseconds
 from semel.errors import StoreCorrupt
 from semel.stores.base import Finding
+
+_HASH = re.compile("[0-9A-Fa-f]{64}")
 
 _STYLES = {"ok": "green", "note": "yellow", "danger": "bold red"}
 
@@ -61,13 +65,25 @@ def audit_() -> None:
     """Look at the audit log."""
 
 
+def _hashes(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> tuple[bytes, ...]:
+    if wrong := [each for each in given if not _HASH.fullmatch(each)]:
+        raise click.BadParameter(f"{wrong[0]!r} is no head: those that verify prints have 64 hex digits.")
+    return tuple(map(bytes.fromhex, given))
+
+
 @audit_.command()
+@click.option("--head", "heads", multiple=True, metavar="HASH", callback=_hashes,
+              help="A head that was kept elsewhere: does the chain contain it. May be repeated.")  # fmt: skip
 @looks_at_store
-def verify(desk: Desk) -> int:
-    """Is the sealed chain whole, and does it tell what the records tell. Only reads. Exits 1 if not."""
+def verify(desk: Desk, heads: tuple[bytes, ...]) -> int:
+    """Is the sealed chain whole, and does it tell what the records tell. Only reads. Exits 1 if not.
+
+    Keep the head that it prints where whoever can write to the store cannot, and hand it back with --head:
+    a log that was rewritten as a whole, seals included, is noticed by that alone.
+    """
     whole = "A seal covers the events of all tenants, and a gateway shows those of one"
     with desk.out.progress("Verifying events") as progress, desk.ledger(whole) as ledger:
-        found = audit_report.verify(ledger.store, tenants=(desk.tenant,), progress=progress)
+        found = audit_report.verify(ledger.store, tenants=(desk.tenant,), heads=heads, progress=progress)
     if desk.out.as_json:
         desk.out.data(_verified(found))
     else:
@@ -84,12 +100,19 @@ def _verified(found: Verification) -> dict[str, Any]:
         "dropped_seals": found.dropped,
         "records_compared": found.compared,
         "records_incomplete": found.incomplete,
-        "head": {"seal": found.head.number, "hash": found.head.hash.hex()} if found.head else None,
+        "questions_compared": found.questions,
+        "head": _seal(found.head) if found.head else None,
+        "heads": [{"lane": lane, **_seal(head)} for lane, head in found.heads.items()],
+        "kept_heads": [_seal(seal) for seal in found.kept.values()],
         "break_count": found.break_count,
         "breaks": [each._asdict() for each in found.breaks],
         "difference_count": found.difference_count,
         "differences": [each._asdict() for each in found.differences],
     }
+
+
+def _seal(seal: Seal) -> dict[str, Any]:
+    return {"seal": seal.number, "hash": seal.hash.hex()}
 
 
 def _tell_verified(desk: Desk, found: Verification) -> None:
@@ -104,12 +127,15 @@ def _tell_verified(desk: Desk, found: Verification) -> None:
         out.say(f"and {unnamed} more")
     out.say(
         f"{found.seals} seals over {found.events - found.unsealed} events; {found.unsealed} newer events are "
-        f"not sealed yet; {found.compared} records were compared with their events."
+        f"not sealed yet; {found.compared} records and {found.questions} questions were compared with theirs."
     )
     if found.dropped:
         out.say(f"The events of the first {found.dropped} seals were too old to keep.")
-    if found.head:
-        out.say(f"Head: seal {found.head.number}, {found.head.hash.hex()}")
+    for kept in found.kept.values():
+        out.say(f"The chain contains the head that was kept: it is seal {kept.number}, {kept.hash.hex()}")
+    for lane, head in found.heads.items():
+        of = f" of lane {lane}" if len(found.heads) > 1 else ""
+        out.say(f"Head{of}: seal {head.number}, {head.hash.hex()}")
     out.say("The log is whole." if found.whole else "The log is NOT whole.")
 
 

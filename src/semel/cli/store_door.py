@@ -25,11 +25,16 @@ class StoreDoor:
 
     def __init__(self, ledger: Ledger, person: Callable[[], str]) -> None:
         self._ledger = ledger
-        self._person = person
+        self._asked_for = person
         # Only reads: how long keys and decisions are kept is the gateways' affair.
         cabinet = Cabinet(ledger.store)
         keys, questions = Keys(cabinet, kept_us=None), JobApprovals(cabinet, kept_us=None)
         self._records = EveryRecord(ledger.store, ledger.tenant, keys, questions)
+
+    def _person(self) -> str:
+        """Who answers for what is done now: so it is about to be written, and somebody has to seal it."""
+        self._ledger.keeper.notice()
+        return self._asked_for()
 
     def records(self, filters: dict[str, str | None], limit: int) -> list[Data]:
         return asyncio.run(self._records.list(Wanted(**filters), None, limit)).items

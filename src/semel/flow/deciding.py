@@ -19,7 +19,10 @@ from semel.flow.model import LIVE_RUN, Decision, Gate, Job, Run, job_of, run_of
 from semel.flow.problems import Problem
 from semel.flow.progress import Change
 from semel.flow.values import Answer, Caller
-from semel.stores.documents import Document, Fetch
+from semel.stores.documents import Commit, Document, Fetch
+
+# The one refusal that is noted: the others are late, or for somebody else; this one is a rule that was tried.
+OWN_SUBMISSION = "self_approval_denied"
 
 
 class Standing(NamedTuple):
@@ -84,6 +87,10 @@ def decide(
     """The decision, the job's next state, the message and the line of audit are on file together."""
     while True:
         standing = yield from look(caller.tenant, job_id)
+        if standing.job.submitted_by == caller.principal and not (
+            yield from _noted(caller, standing, status, clock)
+        ):
+            continue
         if replayed := judged(caller, standing, status, seen):
             return replayed
         change = Change(caller.tenant, standing.now_us, lambda kind: new_id(clock, kind), standing.run)
@@ -93,11 +100,20 @@ def decide(
             return Answer(_answer(change.jobs[job_id], status))
 
 
+def _noted(caller: Caller, standing: Standing, status: str, clock: Clock) -> Asking[bool]:
+    """Whether the log says that somebody tried to decide on what they submitted; False if the job changed."""
+    line = views.refusal_event(
+        caller.tenant, standing.job, standing.now_us, caller.principal, OWN_SUBMISSION, status
+    )
+    committed = yield Commit(caller.tenant, new_tag(clock), standing.expect, events=(line,))
+    return bool(committed.done)
+
+
 def judged(caller: Caller, standing: Standing, status: str, seen: Seen) -> Answer | None:
     """None if the decision can be taken; the answer if it was taken before; else a Problem."""
     job, run = standing.job, standing.run
     if job.submitted_by == caller.principal:
-        raise Problem("self_approval_denied")
+        raise Problem(OWN_SUBMISSION)
     if job.decision is not None:
         if job.decision.status != status:
             raise Problem("approval_already_resolved", decided=job.decision.status)

@@ -78,6 +78,11 @@ class Change:
         """One more line in the audit log: what became of the question."""
         self.audited.append(views.question_event(self.tenant, kind, job, self.now_us, by, why))
 
+    def note_run(self, kind: str, by: str, why: str) -> None:
+        """One more line in the audit log: the run begins, or has ended."""
+        assert self.run is not None
+        self.audited.append(views.run_event(self.tenant, kind, self.run, self.now_us, by, why))
+
     def ring(self, type_: str, id_: str, job: Job | None = None) -> None:
         run_id = job.run_id if job else self.run.run_id if self.run else None
         job_id, topic = (job.job_id, job.topic) if job else (None, None)
@@ -90,6 +95,7 @@ class Change:
 def begin(change: Change, run: Run) -> None:
     """The run exists, and what depends on nothing is a job."""
     change.run = run
+    change.note_run(audit.STARTED, run.submitted_by, f"rerun of {run.rerun_of}" if run.rerun_of else "")
     change.tell("run.started", by=run.submitted_by)
     change.ring("run.started", f"{change.tenant}:{run.run_id}:started")
     _go_on(change)
@@ -194,6 +200,7 @@ def end_run(
 ) -> None:
     """The run has ended, and its slot is free as soon as this is written."""
     change.run = replace(_run(change), status=status, ended_us=change.now_us, result=result, error=error)
+    change.note_run(audit.ENDED, by or "", error["code"] if error else "")
     change.tell(f"run.{status}", by=by)
     change.ring("run.ended", f"{change.tenant}:{change.run.run_id}:ended")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from semel.audit import Event
+from semel.audit import STARTED, Event
 from semel.clock import rfc3339
 from semel.flow.model import Job, Run, Step
 from semel.flow.shelves import question_status
@@ -137,6 +137,9 @@ def _status(value: Job, now_us: int) -> str:
     return "expired" if status == "waiting" and value.question.expires_us <= now_us else status
 
 
+QUESTION_SCOPE = "approval"
+
+
 def question_event(tenant: str, kind: str, value: Job, now_us: int, by: str, why: str) -> Event:
     """What became of the question, as a line of the audit log; the digest is what the person saw."""
     assert value.question is not None
@@ -144,7 +147,7 @@ def question_event(tenant: str, kind: str, value: Job, now_us: int, by: str, why
         seq=0,
         at_us=now_us,
         tenant=tenant,
-        scope="approval",
+        scope=QUESTION_SCOPE,
         key=value.job_id,
         record_id=question_record_id(value.job_id),
         kind=kind,
@@ -158,6 +161,55 @@ def question_event(tenant: str, kind: str, value: Job, now_us: int, by: str, why
         step=orjson.dumps([value.step_id] if value.step_id else []).decode(),
         by=by,
         note=why,
+        times=1,
+    )
+
+
+def refusal_event(tenant: str, value: Job, now_us: int, by: str, code: str, verb: str) -> Event:
+    """A decision that a rule refused, as a line of the audit log; it changed nothing."""
+    return Event(
+        seq=0,
+        at_us=now_us,
+        tenant=tenant,
+        scope=QUESTION_SCOPE,
+        key=value.job_id,
+        record_id=question_record_id(value.job_id),
+        kind="refused",
+        state=code,
+        fence=0,
+        tool=value.topic,
+        version="1",
+        digest=bytes.fromhex(job_hash(value)),
+        expires_at=None,
+        conversation=value.run_id or "",
+        step=orjson.dumps([value.step_id] if value.step_id else []).decode(),
+        by=by,
+        note=verb,
+        times=1,
+    )
+
+
+def run_event(tenant: str, kind: str, value: Run, now_us: int, by: str, note: str) -> Event:
+    """A run begins or ends, as a line of the audit log; the digest stands for its input or its result."""
+    body = value.input if kind == STARTED else value.result
+    return Event(
+        seq=0,
+        at_us=now_us,
+        tenant=tenant,
+        scope="run",
+        key=value.run_id,
+        record_id=value.run_id,
+        kind=kind,
+        state=value.status,
+        fence=0,
+        tool=value.workflow_id,
+        version="1",
+        digest=hashlib.sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).digest(),
+        expires_at=None,
+        conversation=value.run_id,
+        step="[]",
+        by=by,
+        note=note,
         times=1,
     )
 

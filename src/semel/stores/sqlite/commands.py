@@ -242,7 +242,7 @@ class Performer:
             return None
         last = connection.execute(sql.LAST_SEAL).fetchone()
         seal = audit.seal(seal_of(last) if last else None, events, self._store.clock.now_us())
-        connection.execute(sql.ADD_SEAL, seal)
+        connection.execute(sql.ADD_SEAL, seal[:6])
         connection.execute(sql.TRACE_EVENTS, (seal.first_seq, seal.last_seq))
         return seal
 
