@@ -223,7 +223,8 @@ class Attempt:
             conversation=conversation(job.job_id),
             step=job.step_id or job.topic,
             scopes=self._handler.scopes,
-            principal=self._shop.worker_id,
+            # On whose behalf: where the job's own document is not in this store, nobody else could tell.
+            principal=self._leased.submitted_by or self._shop.worker_id,
         )
 
     async def _until_decided(self, asked: ApprovalRequired) -> None:
