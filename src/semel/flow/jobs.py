@@ -62,7 +62,7 @@ class Jobs:
             if committed.full is not None:
                 raise Problem("quota_reached", retry_after_s=1, current=committed.count, limit=LIVE_JOBS_MAX)
             (document,) = committed.found.values()
-            if replayed := self._keys.replay(document, print_, committed.now_us):
+            if replayed := await self._keys.replay(caller.tenant, document, print_, committed.now_us):
                 return replayed
             seen = document and document.tag
 

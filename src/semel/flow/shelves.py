@@ -3,7 +3,7 @@
 document            id                    shelves, and what the score is
 tenant's limits     tenant
 workflow            workflow/<id>         workflows: when defined
-idempotency key     rec_<hmac>            keys, keys/<scope>: created; expiry: when its window closes
+idempotency key     rec_<hmac>            keys, keys/<scope>: created; expiry: when its window may close
 run                 run_<random>          runs, by status, by workflow, by both: created
                                           while it lives slots, slots/<workflow>: created; then expiry
 event of a run      event/<run>/<seq>     timeline/<run>: seq

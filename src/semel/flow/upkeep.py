@@ -13,9 +13,10 @@ from semel.errors import SemelError, StoreCorrupt
 from semel.flow import progress, shelves
 from semel.flow.asking import Asking, new_id, new_tag
 from semel.flow.cabinet import Cabinet
+from semel.flow.keys import key_record
 from semel.flow.model import Job, job_of, run_of
 from semel.flow.progress import Change
-from semel.stores.documents import Commit, Document, Fetch, Scan, Scanned, Tenants, score_on
+from semel.stores.documents import Commit, Document, Draft, Fetch, Place, Scan, Scanned, Tenants, score_on
 
 log = logging.getLogger("semel")
 
@@ -98,13 +99,38 @@ def close_windows(clock: Clock) -> Asking[int]:
         scanned = yield Scan(tenant, shelves.EXPIRY, _BATCH)
         for document in _due(scanned, shelves.EXPIRY):
             try:
-                drop = (document.id, *(yield from _belongings(tenant, document)))
+                closed += yield from _close(tenant, document, scanned.now_us, clock)
             except StoreCorrupt:
                 _left_alone(document)
-                continue
-            yield Commit(tenant, new_tag(clock), {document.id: document.tag}, drop=drop)
-            closed += 1
     return closed
+
+
+def _close(tenant: str, document: Document, now_us: int, clock: Clock) -> Asking[bool]:
+    """Whether the document is forgotten. A key whose run or job lives, or ended lately, is kept for later."""
+    expect: dict[str, str | None] = {document.id: document.tag}
+    later_us = yield from _later(tenant, document, now_us)
+    if later_us is not None:
+        yield Commit(tenant, new_tag(clock), expect, (_put_off(document, later_us),))
+        return False
+    drop = (document.id, *(yield from _belongings(tenant, document)))
+    yield Commit(tenant, new_tag(clock), expect, drop=drop)
+    return True
+
+
+def _later(tenant: str, document: Document, now_us: int) -> Asking[int | None]:
+    if not document.id.startswith("rec_"):
+        return None
+    record = key_record(document)
+    subject_id = record.subject_id
+    if subject_id is None:
+        return None
+    subjects = (yield Fetch(tenant, (subject_id,))).documents
+    return record.look_again_us(subjects.get(subject_id), now_us)
+
+
+def _put_off(document: Document, until_us: int) -> Draft:
+    others = (place for place in document.places if place.shelf != shelves.EXPIRY)
+    return Draft(document.id, document.body, (*others, Place(shelves.EXPIRY, until_us)))
 
 
 def _belongings(tenant: str, document: Document) -> Asking[tuple[str, ...]]:
