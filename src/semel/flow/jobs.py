@@ -102,16 +102,17 @@ class Jobs:
         clock = self._cabinet.clock
         give_up = clock.monotonic() + wait_s
         while True:
-            jobs = await self._lease(caller.tenant, topics, max_, int(lease_s * 1_000_000), worker_id)
+            jobs = await self._lease(caller, topics, max_, int(lease_s * 1_000_000), worker_id)
             left_s = give_up - clock.monotonic()
             if jobs or left_s <= 0:
                 return {"jobs": [views.leased(job, caller.tenant) for job in jobs]}
             await self._wait(caller.tenant, topics, min(left_s, _LOOK_AGAIN_S))
 
     async def _lease(
-        self, tenant: str, topics: Sequence[str], max_: int, lease_us: int, worker_id: str | None
+        self, caller: Caller, topics: Sequence[str], max_: int, lease_us: int, worker_id: str | None
     ) -> list[Job]:
         jobs: list[Job] = []
+        tenant = caller.tenant
         for topic in dict.fromkeys(topics):
             after: tuple[int, str] | None = None
             while len(jobs) < max_:
@@ -122,7 +123,7 @@ class Jobs:
                 for document in scanned.documents:
                     job = job_of(document.body)
                     after = job.queued_us, job.job_id
-                    taken = progress.lease(job, scanned.now_us, lease_us, worker_id)
+                    taken = progress.lease(job, scanned.now_us, lease_us, worker_id, caller.principal)
                     # Another worker may have been quicker: then this one is theirs.
                     if await self._write(tenant, document, taken):
                         jobs.append(taken)
@@ -132,7 +133,7 @@ class Jobs:
         """The lease lasts for so long from now."""
         while True:
             document = await self.document(caller.tenant, job_id)
-            job = _held(document, fence)
+            job = _held(document, fence, caller)
             until_us = await self._cabinet.now_us() + int(lease_s * 1_000_000)
             renewed = replace(job, lease_until_us=until_us)
             if await self._write(caller.tenant, document, renewed):
@@ -153,14 +154,14 @@ class Jobs:
     ) -> Answer:
         """The attempt under this fence ended so; what follows for the run is written with it."""
         digest = hashlib.sha256(
-            orjson.dumps((status, result, error), option=orjson.OPT_SORT_KEYS)
+            orjson.dumps((caller.principal, status, result, error), option=orjson.OPT_SORT_KEYS)
         ).hexdigest()
         while True:
             document = await self.document(caller.tenant, job_id)
             job = job_of(document.body)
             if job.told == (fence, digest):
                 return Answer(orjson.dumps(views.job(job)), replayed=True)
-            held = replace(_held(document, fence), told=(fence, digest))
+            held = replace(_held(document, fence, caller), told=(fence, digest))
             expect: dict[str, str | None] = {document.id: document.tag}
             run = None
             if job.run_id is not None:
@@ -176,10 +177,13 @@ class Jobs:
                 return Answer(orjson.dumps(views.job(change.jobs[job_id])))
 
 
-def _held(document: Document, fence: int) -> Job:
-    """The job, if it is leased under this fence. A lapsed lease that nobody took is still its owner's."""
+def _held(document: Document, fence: int, caller: Caller) -> Job:
+    """The job, if it is leased by this principal under this fence: a fence alone can be guessed.
+
+    A lapsed lease that nobody took is still its owner's.
+    """
     job = job_of(document.body)
-    if job.status != "leased" or job.fence != fence:
+    if job.status != "leased" or job.fence != fence or job.leased_by not in (None, caller.principal):
         raise Problem("ownership_lost", job_status=job.status)
     return job
 

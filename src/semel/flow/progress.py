@@ -168,6 +168,7 @@ def queue(change: Change, job: Job, message_id: str) -> Job:
         queued_us=change.now_us,
         lease_until_us=None,
         worker_id=None,
+        leased_by=None,
         bus_msg_id=job.bus_msg_id or message_id,
     )
     change.ring("job.queued", message_id, queued)
@@ -214,7 +215,7 @@ def cancel_run(change: Change, jobs: list[Job], by: str) -> None:
 # --- jobs -----------------------------------------------------------------------------------------
 
 
-def lease(job: Job, now_us: int, lease_us: int, worker_id: str | None) -> Job:
+def lease(job: Job, now_us: int, lease_us: int, worker_id: str | None, by: str) -> Job:
     return replace(
         job,
         status="leased",
@@ -222,6 +223,7 @@ def lease(job: Job, now_us: int, lease_us: int, worker_id: str | None) -> Job:
         fence=job.fence + 1,
         lease_until_us=now_us + lease_us,
         worker_id=worker_id,
+        leased_by=by,
     )
 
 
