@@ -15,6 +15,7 @@ from semel.audit_report import verify
 from semel.errors import ApprovalError, ApprovalRejected, ApprovalRequired
 from semel.flow import shelves
 from semel.flow.flow import Flow
+from semel.flow.progress import HAND_BACK_S
 from semel.ledger import Ledger
 from semel.stores.base import ReadEvents, Store
 from semel.stores.documents import Count
@@ -240,6 +241,51 @@ async def test_a_question_that_is_cancelled_with_its_run_ends_in_the_log_too(wor
     assert (cancelled.kind, cancelled.by, cancelled.key) == ("cancelled", "ben", asked.key)
     await asyncio.to_thread(scene.ledger.sweeper.run_once)
     assert (await asyncio.to_thread(verify, scene.store, tenants=("acme",))).whole
+
+
+# --- a job that waits for a person by a call of its handler -----------------------------------------------
+
+RESTARTS = 25  # more than leases may lapse
+
+
+async def leased(scene: Scene) -> dict[str, Any]:
+    (job,) = (await scene.flow.jobs.lease(BEN, ["t"], 1, 60, "w"))["jobs"]
+    found: dict[str, Any] = job
+    return found
+
+
+@played
+async def test_workers_that_die_while_a_person_is_asked_cost_the_job_nothing(world, clock, scene):
+    await scene.flow.jobs.create(ANN, None, "t", {}, None, None)
+    job = await leased(scene)
+    question = await scene.ask(conversation=f"job:{job['job_id']}", principal="w")
+    for _ in range(RESTARTS):
+        clock.advance(60)
+        await scene.flow.upkeep.run_once()
+        job = await leased(scene)
+        assert job["attempt"] == 1
+    await scene.flow.approvals.decide(BEN, question, "approved")
+    clock.advance(60)
+    await scene.flow.upkeep.run_once()
+    # Nobody is asked any more: from now on it is the job that takes its workers down.
+    assert (await leased(scene))["attempt"] == 2
+
+
+@played
+async def test_a_job_that_is_handed_back_can_be_leased_at_once_and_has_lost_nothing(world, clock, scene):
+    await scene.flow.workflows.put("acme", "s", {"steps": [{"id": "a", "topic": "t"}]})
+    _, run = await told(scene.flow.runs.start(ANN, "s", None, {}))
+    fences = []
+    for _ in range(RESTARTS):
+        job = await leased(scene)
+        assert job["attempt"] == 1
+        fences.append(job["fence"])
+        await scene.flow.jobs.heartbeat(BEN, job["job_id"], job["fence"], HAND_BACK_S)
+    assert fences == sorted(set(fences))
+    lost = scene.flow.jobs.result(BEN, job["job_id"], job["fence"], "succeeded", 1, None)
+    assert (await told(lost))[0] == "ownership_lost"
+    timeline = (await scene.flow.runs.timeline("acme", run["run_id"], None, 100)).items
+    assert [event["type"] for event in timeline].count("job.handed_back") == RESTARTS
 
 
 # --- time ------------------------------------------------------------------------------------------------

@@ -462,9 +462,10 @@ def test_a_worker_that_stops_hands_back_what_waits_for_a_person(world: World) ->
     world.ledger.approvals.approve(request.job_id, by="ben")
 
     async def second() -> Any:
-        return (await world.ended(job_id))["result"]
+        job = await world.ended(job_id)
+        return job["result"], job["attempt"]
 
-    assert working(world.worker(functions, "w2"), second) == 7
+    assert working(world.worker(functions, "w2"), second) == (7, 1)
 
 
 # --- leases ---------------------------------------------------------------------------------------

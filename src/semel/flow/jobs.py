@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from semel.clock import rfc3339
 from semel.flow import progress, shelves, views
 from semel.flow.cabinet import Cabinet
 from semel.flow.keys import KeyRecord, Keys, fingerprint
@@ -130,18 +131,29 @@ class Jobs:
         return jobs
 
     async def heartbeat(self, caller: Caller, job_id: str, fence: int, lease_s: float) -> dict[str, Any]:
-        """The lease lasts for so long from now."""
+        """The lease lasts for so long from now; for no time at all, and the job is handed back."""
         while True:
             document = await self.document(caller.tenant, job_id)
             job = _held(document, fence, caller)
-            until_us = await self._cabinet.now_us() + int(lease_s * 1_000_000)
-            renewed = replace(job, lease_until_us=until_us)
-            if await self._write(caller.tenant, document, renewed):
-                return {
-                    "job_id": job_id,
-                    "fence": fence,
-                    "lease_expires_at": views.leased(renewed, "")["lease_expires_at"],
-                }
+            if lease_s <= progress.HAND_BACK_S:
+                until_us = await self._handed_back(caller.tenant, document, job)
+            else:
+                until_us = await self._renewed(caller.tenant, document, job, int(lease_s * 1_000_000))
+            if until_us is not None:
+                return {"job_id": job_id, "fence": fence, "lease_expires_at": rfc3339(until_us)}
+
+    async def _renewed(self, tenant: str, document: Document, job: Job, lease_us: int) -> int | None:
+        """Until when; None if somebody changed it meanwhile."""
+        until_us = await self._cabinet.now_us() + lease_us
+        renewed = replace(job, lease_until_us=until_us)
+        return until_us if await self._write(tenant, document, renewed) else None
+
+    async def _handed_back(self, tenant: str, document: Document, job: Job) -> int | None:
+        """When it was; None if somebody changed it meanwhile."""
+        change, expect = await self._begun(tenant, document, job)
+        progress.hand_back(change, job)
+        commit = change.commit(self._cabinet.new_tag(), expect, self._keys.kept_us)
+        return change.now_us if (await self._cabinet.write(commit)).done else None
 
     async def _write(self, tenant: str, seen: Document, job: Job) -> bool:
         draft = shelves.job_draft(job, self._keys.kept_us)
@@ -162,12 +174,7 @@ class Jobs:
             if job.told == (fence, digest):
                 return Answer(orjson.dumps(views.job(job)), replayed=True)
             held = replace(_held(document, fence, caller), told=(fence, digest))
-            expect: dict[str, str | None] = {document.id: document.tag}
-            run = None
-            if job.run_id is not None:
-                parent = (await self._cabinet.fetch(caller.tenant, job.run_id))[job.run_id]
-                run, expect[parent.id] = run_of(parent.body), parent.tag
-            change = Change(caller.tenant, await self._cabinet.now_us(), self._cabinet.new_id, run)
+            change, expect = await self._begun(caller.tenant, document, held)
             if status == "succeeded":
                 progress.succeed(change, held, result)
             else:
@@ -175,6 +182,15 @@ class Jobs:
             commit = change.commit(self._cabinet.new_tag(), expect, self._keys.kept_us)
             if (await self._cabinet.write(commit)).done:
                 return Answer(orjson.dumps(views.job(change.jobs[job_id])))
+
+    async def _begun(self, tenant: str, document: Document, job: Job) -> tuple[Change, dict[str, str | None]]:
+        """A change of the job and its run, and what its commit has to expect."""
+        expect: dict[str, str | None] = {document.id: document.tag}
+        run = None
+        if job.run_id is not None:
+            parent = (await self._cabinet.fetch(tenant, job.run_id))[job.run_id]
+            run, expect[parent.id] = run_of(parent.body), parent.tag
+        return Change(tenant, await self._cabinet.now_us(), self._cabinet.new_id, run), expect
 
 
 def _held(document: Document, fence: int, caller: Caller) -> Job:

@@ -121,6 +121,7 @@ class Job:
         None  # fence, and digest of the last result that was taken and of whose it was
     )
     record_id: str | None = None  # of the tool call that waits for the decision; nobody leases such a job
+    within: str | None = None  # the job whose worker makes that call
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,9 @@ ATTEMPTS_MAX = 3
 # A job whose worker vanishes each time takes workers down with it: somebody has to look at it.
 LEASES_MAX = 20
 
+# A heartbeat for no longer than this hands the job back: its worker stops, and lets another one go on.
+HAND_BACK_S = 0.001
+
 
 class Change:
     """What one decision changes, at one moment."""
@@ -227,14 +230,26 @@ def lease(job: Job, now_us: int, lease_us: int, worker_id: str | None, by: str) 
     )
 
 
-def lapse(change: Change, job: Job) -> None:
-    """Nobody heard of the worker for too long: someone else gets the job."""
+def lapse(change: Change, job: Job, *, asks: bool = False) -> None:
+    """Nobody heard of the worker for too long: someone else gets the job.
+
+    If a person is asked in it (`asks`), it waited, and did its worker no harm: the lease does not count.
+    """
+    if asks:
+        job = replace(job, attempt=job.attempt - 1)
     if job.attempt >= LEASES_MAX:
         error = {"code": "attempts_exhausted", "message": f"{job.attempt} leases lapsed.", "retriable": False}
         fail(change, job, error)
         return
     change.tell("job.lapsed", job, by=job.worker_id, attempt=job.attempt)
     queue(change, job, f"{change.tenant}:{job.job_id}:queued:{job.fence}")
+
+
+def hand_back(change: Change, job: Job) -> None:
+    """Its worker stops in the middle of waiting: someone else gets the job, and the lease does not count."""
+    change.tell("job.handed_back", job, by=job.worker_id, attempt=job.attempt)
+    uncounted = replace(job, attempt=job.attempt - 1)
+    queue(change, uncounted, f"{change.tenant}:{job.job_id}:queued:{job.fence}")
 
 
 def succeed(change: Change, job: Job, result: Any) -> None:

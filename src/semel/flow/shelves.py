@@ -12,6 +12,7 @@ job                 job_<random>          while it lives live: created; queued r
                                           gated approvals, by status: created
 question of a call  job_<random>          approvals, by status: created
                                           waiting due/calls: until when; then expiry
+                                          waiting in a worker's job asked/<job>: created
 message             message/<id>          outbox: when
 handled message     inbox/<consumer>/<id> expiry
 dead letter         dead_<digest>         dead: when it was put aside; expiry
@@ -58,6 +59,11 @@ def ready(topic: str) -> str:
     return f"ready/{topic}"
 
 
+def asked_in(job_id: str) -> str:
+    """Open questions of the calls that the job's worker makes."""
+    return f"asked/{job_id}"
+
+
 def slots_of(workflow: str) -> str:
     return f"slots/{workflow}"
 
@@ -90,7 +96,7 @@ def run_draft(run: Run, kept_us: int | None) -> Draft:
 
 def job_draft(job: Job, kept_us: int | None) -> Draft:
     if job.record_id is not None:
-        return Draft(job.job_id, to_bytes(job), (*_gated(job), _end_of_call(job)))
+        return Draft(job.job_id, to_bytes(job), (*_gated(job), *_of_call(job)))
     places = []
     if job.status in LIVE_JOB:
         places.append(Place(LIVE, job.created_us))
@@ -109,13 +115,14 @@ def _gated(job: Job) -> tuple[Place, ...]:
     return tuple(Place(shelf, job.created_us) for shelf in (APPROVALS, approvals(question_status(job))))
 
 
-def _end_of_call(job: Job) -> Place:
+def _of_call(job: Job) -> tuple[Place, ...]:
     """Until when its question is open, or its answer kept."""
     assert job.question is not None
     if job.status == "waiting":
-        return Place(DUE_CALLS, job.question.expires_us)
+        inside = () if job.within is None else (Place(asked_in(job.within), job.created_us),)
+        return (Place(DUE_CALLS, job.question.expires_us), *inside)
     decided_us = job.decision.at_us if job.decision else job.question.expires_us
-    return Place(EXPIRY, decided_us + CALLS_KEPT_US)
+    return (Place(EXPIRY, decided_us + CALLS_KEPT_US),)
 
 
 def due(job: Job) -> int | None:

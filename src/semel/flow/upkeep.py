@@ -80,16 +80,18 @@ def _pass(tenant: str, document: Document, now_us: int, clock: Clock, kept_us: i
         if parent is not None:
             run, expect[parent.id] = run_of(parent.body), parent.tag
     change = Change(tenant, now_us, lambda kind: new_id(clock, kind), run)
-    _lapse_or_expire(change, job)
+    if job.status == "leased":
+        progress.lapse(change, job, asks=(yield from _asks(tenant, job)))
+    else:
+        progress.expire(change, job)
     committed = yield change.commit(new_tag(clock), expect, kept_us)
     return bool(committed.done)
 
 
-def _lapse_or_expire(change: Change, job: Job) -> None:
-    if job.status == "leased":
-        progress.lapse(change, job)
-    else:
-        progress.expire(change, job)
+def _asks(tenant: str, job: Job) -> Asking[bool]:
+    """Whether a person is asked about a call that its worker made."""
+    scanned = yield Scan(tenant, shelves.asked_in(job.job_id), 1)
+    return bool(scanned.documents)
 
 
 def close_windows(clock: Clock) -> Asking[int]:
