@@ -207,7 +207,7 @@ def cancel_run(change: Change, jobs: list[Job], by: str) -> None:
     for job in jobs:
         if job.status == "waiting":
             change.note(audit.CANCELLED, job, by, "")
-        change.put(_ended(change, job, "cancelled"))
+        change.put(ended(change, job, "cancelled"))
     for step in _run(change).steps:
         if step.status in LIVE_JOB or step.status == "pending":
             status = "cancelled" if step.job_id else "skipped"
@@ -253,7 +253,7 @@ def hand_back(change: Change, job: Job) -> None:
 
 
 def succeed(change: Change, job: Job, result: Any) -> None:
-    job = change.put(replace(_ended(change, job, "succeeded"), result=result, error=None))
+    job = change.put(replace(ended(change, job, "succeeded"), result=result, error=None))
     _end_step_of(change, job)
 
 
@@ -263,7 +263,7 @@ def fail(change: Change, job: Job, error: dict[str, Any]) -> None:
         change.tell("job.retried", job, by=job.worker_id, attempt=job.attempt, error=error)
         queue(change, replace(job, error=error), f"{change.tenant}:{job.job_id}:queued:{job.fence}")
         return
-    job = change.put(replace(_ended(change, job, "failed"), error=error))
+    job = change.put(replace(ended(change, job, "failed"), error=error))
     _end_step_of(change, job)
 
 
@@ -291,7 +291,7 @@ def expire(change: Change, job: Job) -> None:
 
 
 def _deny(change: Change, job: Job) -> None:
-    job = change.put(_ended(change, job, "denied"))
+    job = change.put(ended(change, job, "denied"))
     _end_step_of(change, job)
 
 
@@ -306,7 +306,8 @@ def _end_step_of(change: Change, job: Job) -> None:
         end_step(change, job.step_id, job.status)
 
 
-def _ended(change: Change, job: Job, status: str) -> Job:
+def ended(change: Change, job: Job, status: str) -> Job:
+    """The job as it has ended now."""
     return replace(job, status=status, ended_us=change.now_us, lease_until_us=None)
 
 

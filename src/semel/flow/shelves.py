@@ -12,6 +12,7 @@ job                 job_<random>          while it lives live: created; queued r
                                           gated approvals, by status: created
 question of a call  job_<random>          approvals, by status: created
                                           waiting due/calls: until when; then expiry
+                                          approved due/calls: when somebody looks whether the call was made
                                           waiting in a worker's job asked/<job>: created
 message             message/<id>          outbox: when
 handled message     inbox/<consumer>/<id> expiry
@@ -37,6 +38,9 @@ DUE_CALLS = "due/calls"
 # A decision on a call is replayed for as long as the longest retry horizon we know of. Whatever a gateway is
 # told to keep of its own, the call that waits elsewhere has to find its answer.
 CALLS_KEPT_US = 90 * 86_400_000_000
+
+# A call that was approved is made within seconds, if its caller waits for the answer.
+_LOOK_US = 5_000_000
 
 
 def workflow_id(name: str) -> str:
@@ -122,7 +126,8 @@ def _of_call(job: Job) -> tuple[Place, ...]:
         inside = () if job.within is None else (Place(asked_in(job.within), job.created_us),)
         return (Place(DUE_CALLS, job.question.expires_us), *inside)
     decided_us = job.decision.at_us if job.decision else job.question.expires_us
-    return (Place(EXPIRY, decided_us + CALLS_KEPT_US),)
+    looked_at = (Place(DUE_CALLS, decided_us + _LOOK_US),) if job.status == "queued" else ()
+    return (Place(EXPIRY, decided_us + CALLS_KEPT_US), *looked_at)
 
 
 def due(job: Job) -> int | None:

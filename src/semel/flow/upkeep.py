@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from semel.clock import Clock
 from semel.errors import SemelError, StoreCorrupt
-from semel.flow import progress, shelves
+from semel.flow import calls, progress, shelves
 from semel.flow.asking import Asking, new_id, new_tag
 from semel.flow.cabinet import Cabinet
 from semel.flow.keys import key_record
@@ -73,6 +73,8 @@ def _due(scanned: Scanned, shelf: str) -> Iterator[Document]:
 
 def _pass(tenant: str, document: Document, now_us: int, clock: Clock, kept_us: int | None) -> Asking[bool]:
     job = job_of(document.body)
+    if calls.is_approved(job):
+        return (yield from _look(tenant, document, now_us, clock))
     expect: dict[str, str | None] = {document.id: document.tag}
     run = None
     if job.run_id is not None:
@@ -86,6 +88,15 @@ def _pass(tenant: str, document: Document, now_us: int, clock: Clock, kept_us: i
         progress.expire(change, job)
     committed = yield change.commit(new_tag(clock), expect, kept_us)
     return bool(committed.done)
+
+
+def _look(tenant: str, document: Document, now_us: int, clock: Clock) -> Asking[bool]:
+    later_us = yield from calls.look(tenant, document, now_us, clock)
+    if later_us is None:
+        return True
+    put_off = _put_off(document, shelves.DUE_CALLS, later_us)
+    yield Commit(tenant, new_tag(clock), {document.id: document.tag}, (put_off,))
+    return False
 
 
 def _asks(tenant: str, job: Job) -> Asking[bool]:
@@ -112,7 +123,7 @@ def _close(tenant: str, document: Document, now_us: int, clock: Clock) -> Asking
     expect: dict[str, str | None] = {document.id: document.tag}
     later_us = yield from _later(tenant, document, now_us)
     if later_us is not None:
-        yield Commit(tenant, new_tag(clock), expect, (_put_off(document, later_us),))
+        yield Commit(tenant, new_tag(clock), expect, (_put_off(document, shelves.EXPIRY, later_us),))
         return False
     drop = (document.id, *(yield from _belongings(tenant, document)))
     yield Commit(tenant, new_tag(clock), expect, drop=drop)
@@ -130,9 +141,9 @@ def _later(tenant: str, document: Document, now_us: int) -> Asking[int | None]:
     return record.look_again_us(subjects.get(subject_id), now_us)
 
 
-def _put_off(document: Document, until_us: int) -> Draft:
-    others = (place for place in document.places if place.shelf != shelves.EXPIRY)
-    return Draft(document.id, document.body, (*others, Place(shelves.EXPIRY, until_us)))
+def _put_off(document: Document, shelf: str, until_us: int) -> Draft:
+    others = (place for place in document.places if place.shelf != shelf)
+    return Draft(document.id, document.body, (*others, Place(shelf, until_us)))
 
 
 def _belongings(tenant: str, document: Document) -> Asking[tuple[str, ...]]:
