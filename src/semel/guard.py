@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from semel import approvals, errors, owner
 from semel.contract import Contract
 from semel.drive import ELAPSED, Answer, Ask, Await, Commit, Deciding, Enter, Entered, Pause, Wish
+from semel.flow import calls
 from semel.keys import Key, fingerprint
 from semel.limits import SETTLE_BUDGET_S
 from semel.meaning import Meaning, meaning
@@ -412,6 +413,7 @@ def _committed(call: Call, record: Record, entered: Entered, secrets: list[str])
             "This call was silent past its lease and someone else went on; its own effect was rolled back."
         )
     _remember(call, reply)
+    yield from _end_job(call, record, settle.state)
     if settle.state is not State.DONE:
         assert settle.outcome is not None
         raise recorded_error(settle.outcome)
@@ -460,6 +462,18 @@ def _settle(call: Call, record: Record, state: State, outcome: bytes | None) -> 
     if not (reply.applied or settled_by(reply.record, settle)):
         raise errors.OwnershipLost()
     _remember(call, reply)
+    yield from _end_job(call, record, state)
+
+
+def _end_job(call: Call, record: Record, state: State) -> Generator[Wish, Any, None]:
+    """The job of a call that a person approved ends with it. If that fails, a sweeper does it."""
+    if not record.asked.job_id:
+        return
+    call.attempt.end()
+    try:
+        yield from calls.settled(call.ledger.tenant, record.asked.job_id, state, call.ledger.clock)
+    except errors.SemelError as away:
+        log.debug("semel: the job of an approved call is ended later: %s", away.code)
 
 
 def _release(call: Call, record: Record, error: BaseException) -> Generator[Wish, Any, None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,12 +18,12 @@ from semel.flow.flow import Flow
 from semel.flow.gate import Lock, LockPolicy
 from semel.flow.model import job_of, run_of
 from semel.flow.problems import Problem
-from semel.flow.values import Caller
+from semel.flow.values import Answer, Caller
 from semel.stores.base import Query, Store
 from semel.stores.documents import Commit, Count
 from semel.testing import WrappedStore
 from tests.fake_clock import FakeClock
-from tests.flows import ANN, World, played, shelf, told
+from tests.flows import ANN, BEN, World, played, shelf, told
 from tests.stores import Kind
 
 T = TypeVar("T")
@@ -295,11 +296,106 @@ async def test_after_its_window_a_key_is_new(world):
     flow = world.flow(clock, kept_us=60_000_000)
     await define(flow)
     _, first = await told(flow.runs.start(ANN, "w", "k", {}))
+    await end(flow, first["run_id"])
     clock.advance(59)
     assert (await told(flow.runs.start(ANN, "w", "k", {})))[0] == "replayed"
     clock.advance(1)
     word, second = await told(flow.runs.start(ANN, "w", "k", {"another": True}))
     assert (word, len({first["run_id"], second["run_id"]})) == ("done", 2)
+
+
+async def is_kept(flow: Flow, clock: FakeClock, repeat: Callable[[], Awaitable[Answer]]) -> bool:
+    """Whether the key is honoured over many windows of a minute, swept and unswept."""
+    words = []
+    for _ in range(3):
+        clock.advance(100)
+        words.append((await told(repeat()))[0])
+        await flow.upkeep.run_once()
+        words.append((await told(repeat()))[0])
+    return set(words) == {"replayed"}
+
+
+async def closes_a_minute_from_now(
+    flow: Flow, clock: FakeClock, repeat: Callable[[], Awaitable[Answer]]
+) -> bool:
+    """Whether the key's window of a minute has just begun, swept or not; the last repeat is a new request."""
+    clock.advance(59)
+    await flow.upkeep.run_once()
+    late = (await told(repeat()))[0]
+    clock.advance(1)
+    return (late, (await told(repeat()))[0]) == ("replayed", "done")
+
+
+@played
+async def test_while_its_run_lives_a_key_is_honoured_and_its_window_begins_with_the_end(world):
+    clock = FakeClock()
+    flow = world.flow(clock, kept_us=60_000_000)
+    await define(flow)
+    _, run = await told(flow.runs.start(ANN, "w", "k", {}))
+
+    def repeat() -> Awaitable[Answer]:
+        return flow.runs.start(ANN, "w", "k", {})
+
+    assert await is_kept(flow, clock, repeat)
+    assert len(await slots(flow)) == 1
+    assert (await told(flow.runs.start(ANN, "w", "k", {"other": 1})))[0] == "idempotency_key_reused"
+    await end(flow, run["run_id"])
+    assert await closes_a_minute_from_now(flow, clock, repeat)
+
+
+@played
+async def test_while_its_job_lives_a_key_is_honoured_and_its_window_begins_with_the_end(world):
+    clock = FakeClock()
+    flow = world.flow(clock, kept_us=60_000_000)
+    terms = {"expires_in": "1d", "reason": ""}
+    _, job = await told(flow.jobs.create(ANN, "k", "t", {}, terms, {}))
+
+    def repeat() -> Awaitable[Answer]:
+        return flow.jobs.create(ANN, "k", "t", {}, terms, {})
+
+    assert await is_kept(flow, clock, repeat)  # while it waits for a person
+    await flow.approvals.decide(BEN, job["job_id"], "approved")
+    assert await is_kept(flow, clock, repeat)  # while nobody leases it
+    await work_off(flow, "t")
+    assert await closes_a_minute_from_now(flow, clock, repeat)
+
+
+@played
+async def test_while_its_rerun_lives_a_key_is_honoured_though_the_first_run_is_forgotten(world):
+    clock = FakeClock()
+    flow = world.flow(clock, kept_us=60_000_000)
+    await flow.workflows.put("acme", "s", {"steps": [{"id": "a", "topic": "t"}]})
+    _, run = await told(flow.runs.start(ANN, "s", None, {}))
+    await flow.runs.cancel(ANN, run["run_id"])
+    _, again = await told(flow.runs.rerun(ANN, run["run_id"], "a", "k"))
+    assert await is_kept(flow, clock, lambda: flow.runs.rerun(ANN, run["run_id"], "a", "k"))
+    assert (await told(flow.runs.get("acme", run["run_id"])))[0] == "run_not_found"
+    assert len(await slots(flow)) == 1
+    await flow.runs.cancel(ANN, again["run_id"])
+    clock.advance(60)
+    await flow.upkeep.run_once()
+    assert (await told(flow.runs.rerun(ANN, run["run_id"], "a", "k")))[0] == "run_not_found"
+    assert await shelf(flow, shelves.KEYS) == []
+
+
+@played
+async def test_the_end_of_a_keys_window_is_shown_once_it_is_known(world):
+    clock = FakeClock()
+    flow = world.flow(clock, kept_us=60_000_000)
+    await define(flow)
+    _, run = await told(flow.runs.start(ANN, "w", "k", {}))
+    shown = await flow.keys.find("acme", "run", "k")
+    assert shown is not None
+    assert shown["expires_at"] is None
+    assert (await flow.keys.list("acme", "run", None, 10)).items == [shown]
+    clock.advance(30)
+    await end(flow, run["run_id"])
+    shown = await flow.keys.find("acme", "run", "k")
+    assert shown is not None
+    ended = (await flow.runs.get("acme", run["run_id"]))["ended_at"]
+    window = datetime.fromisoformat(shown["expires_at"]) - datetime.fromisoformat(ended)
+    assert window == timedelta(minutes=1)
+    assert (await flow.keys.list("acme", "run", None, 10)).items == [shown]
 
 
 @played

@@ -12,9 +12,10 @@ import pytest
 import semel
 from semel import audit
 from semel.audit_report import verify
-from semel.errors import ApprovalError, ApprovalRejected, ApprovalRequired
+from semel.errors import ApprovalError, ApprovalRejected, ApprovalRequired, EffectFailed
 from semel.flow import shelves
 from semel.flow.flow import Flow
+from semel.flow.progress import HAND_BACK_S
 from semel.ledger import Ledger
 from semel.stores.base import ReadEvents, Store
 from semel.stores.documents import Count
@@ -24,9 +25,16 @@ from tests.stores import Kind
 
 HOUR_S, DAY_S = 3_600, 86_400
 
+# Amounts that cannot be paid, and that may have been.
+FAILING, UNSURE = 13, 666
+
 
 @semel.tool_contract(class_="write-non-idempotent", name="pay", approval=semel.Approval(expires_in="1h"))
 def pay(account: str, amount: int) -> str:
+    if amount == FAILING:
+        raise ValueError(amount)
+    if amount == UNSURE:
+        raise TimeoutError(amount)
     return f"paid {amount} to {account}"
 
 
@@ -240,6 +248,119 @@ async def test_a_question_that_is_cancelled_with_its_run_ends_in_the_log_too(wor
     assert (cancelled.kind, cancelled.by, cancelled.key) == ("cancelled", "ben", asked.key)
     await asyncio.to_thread(scene.ledger.sweeper.run_once)
     assert (await asyncio.to_thread(verify, scene.store, tenants=("acme",))).whole
+
+
+# --- the job of a call, after the yes ----------------------------------------------------------------------
+
+
+async def status(scene: Scene, job_id: str) -> str:
+    return str((await scene.flow.jobs.get("acme", job_id))["status"])
+
+
+async def record_of(scene: Scene) -> Any:
+    (record,) = await asyncio.to_thread(scene.ledger.records.list, scope="tool")
+    return record
+
+
+@played
+async def test_the_job_of_a_call_ends_with_the_call(world, scene):
+    job_id = await scene.ask()
+    await scene.flow.approvals.decide(ANN, job_id, "approved")
+    assert await status(scene, job_id) == "queued"
+    await scene.call()
+    job = await scene.flow.jobs.get("acme", job_id)
+    assert (job["status"], job["result"]) == ("succeeded", {"record_id": (await record_of(scene)).asked.id})
+    assert job["ended_at"] is not None
+    # The decision is replayed in every later state of the job, and the call too.
+    assert (await told(scene.flow.approvals.decide(BEN, job_id, "approved")))[1]["approved_by"] == "ann"
+    await scene.call()
+    assert await scene.flow.jobs.get("acme", job_id) == job
+
+
+@played
+async def test_the_job_of_a_call_that_fails_has_failed_and_names_its_record(world, scene):
+    job_id = await scene.ask(amount=FAILING)
+    await scene.flow.approvals.decide(ANN, job_id, "approved")
+    with pytest.raises(EffectFailed):
+        await scene.call(amount=FAILING)
+    job = await scene.flow.jobs.get("acme", job_id)
+    assert (job["status"], job["error"]["code"]) == ("failed", "call_failed")
+    assert (await record_of(scene)).asked.id in job["error"]["message"]
+
+
+@played
+async def test_the_job_of_a_call_that_somebody_else_settled_ends_by_the_sweep(world, clock, scene):
+    job_id = await scene.ask(amount=UNSURE)
+    await scene.flow.approvals.decide(ANN, job_id, "approved")
+    with pytest.raises(TimeoutError):
+        await scene.call(amount=UNSURE)
+    for seconds in (10, 10, HOUR_S):
+        clock.advance(seconds)
+        await scene.flow.upkeep.run_once()
+        assert await status(scene, job_id) == "queued"  # in doubt: nobody knows
+    id_ = (await record_of(scene)).asked.id
+    await asyncio.to_thread(scene.ledger.records.resolve, id_, "happened", by="eve", result="paid")
+    clock.advance(HOUR_S)
+    await asyncio.to_thread(scene.ledger.sweeper.run_once)
+    assert await status(scene, job_id) == "succeeded"
+
+
+@played
+async def test_the_job_of_a_call_that_nobody_made_ends_when_its_record_is_forgotten(world, clock, scene):
+    job_id = await scene.ask()
+    await scene.flow.approvals.decide(ANN, job_id, "approved")
+    clock.advance(30 * DAY_S)
+    for _ in range(2):
+        await asyncio.to_thread(scene.ledger.sweeper.run_once)
+        clock.advance(HOUR_S)
+    job = await scene.flow.jobs.get("acme", job_id)
+    assert (job["status"], job["error"]["code"]) == ("cancelled", "call_not_made")
+    assert (await scene.flow.approvals.get("acme", job_id))["status"] == "approved"
+
+
+# --- a job that waits for a person by a call of its handler -----------------------------------------------
+
+RESTARTS = 25  # more than leases may lapse
+
+
+async def leased(scene: Scene) -> dict[str, Any]:
+    (job,) = (await scene.flow.jobs.lease(BEN, ["t"], 1, 60, "w"))["jobs"]
+    found: dict[str, Any] = job
+    return found
+
+
+@played
+async def test_workers_that_die_while_a_person_is_asked_cost_the_job_nothing(world, clock, scene):
+    await scene.flow.jobs.create(ANN, None, "t", {}, None, None)
+    job = await leased(scene)
+    question = await scene.ask(conversation=f"job:{job['job_id']}", principal="w")
+    for _ in range(RESTARTS):
+        clock.advance(60)
+        await scene.flow.upkeep.run_once()
+        job = await leased(scene)
+        assert job["attempt"] == 1
+    await scene.flow.approvals.decide(BEN, question, "approved")
+    clock.advance(60)
+    await scene.flow.upkeep.run_once()
+    # Nobody is asked any more: from now on it is the job that takes its workers down.
+    assert (await leased(scene))["attempt"] == 2
+
+
+@played
+async def test_a_job_that_is_handed_back_can_be_leased_at_once_and_has_lost_nothing(world, clock, scene):
+    await scene.flow.workflows.put("acme", "s", {"steps": [{"id": "a", "topic": "t"}]})
+    _, run = await told(scene.flow.runs.start(ANN, "s", None, {}))
+    fences = []
+    for _ in range(RESTARTS):
+        job = await leased(scene)
+        assert job["attempt"] == 1
+        fences.append(job["fence"])
+        await scene.flow.jobs.heartbeat(BEN, job["job_id"], job["fence"], HAND_BACK_S)
+    assert fences == sorted(set(fences))
+    lost = scene.flow.jobs.result(BEN, job["job_id"], job["fence"], "succeeded", 1, None)
+    assert (await told(lost))[0] == "ownership_lost"
+    timeline = (await scene.flow.runs.timeline("acme", run["run_id"], None, 100)).items
+    assert [event["type"] for event in timeline].count("job.handed_back") == RESTARTS
 
 
 # --- time ------------------------------------------------------------------------------------------------

@@ -172,6 +172,23 @@ def test_the_tenant_is_the_credentials_and_nobody_elses(serve: Serve) -> None:
     refused(client.put("/api/v1/tenants/umbra", json=limits), 403, "tenant_mismatch")
 
 
+def test_a_lease_is_the_keys_that_took_it(serve: Serve, store: Store) -> None:
+    served = serve(store)
+    submitter, owner = served.holder("submitter"), served.holder("worker", principal="w1")
+    others = [served.holder(role, principal=f"not-{role}") for role in ("worker", "admin")]
+    job_id = submitter.post("/api/v1/jobs", json={"topic": "t", "input": 1}).json()["job_id"]
+    (lease,) = owner.post("/api/v1/leases", json={"topics": ["t"]}).json()["jobs"]
+    end = {"fence": lease["fence"], "status": "succeeded", "result": "forged"}
+    for other in others:
+        refused(other.post(f"/api/v1/jobs/{job_id}/result", json=end), 409, "ownership_lost")
+        beat = other.post(f"/api/v1/jobs/{job_id}/heartbeat", json={"fence": lease["fence"]})
+        refused(beat, 409, "ownership_lost")
+    # Another key of the same principal is the same worker.
+    again = served.holder("worker", principal="w1")
+    assert again.post(f"/api/v1/jobs/{job_id}/result", json={**end, "result": 1}).status_code == 200
+    assert submitter.get(f"/api/v1/jobs/{job_id}").json()["result"] == 1
+
+
 def test_what_one_tenant_has_another_does_not_find(serve: Serve, store: Store) -> None:
     served = serve(store)
     acme, umbra = served.holder("admin"), served.holder("admin", tenant="umbra")

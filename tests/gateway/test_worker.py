@@ -20,7 +20,7 @@ import pytest
 import semel
 from semel.bus.local import LocalBus
 from semel.clock import SYSTEM
-from semel.errors import ApprovalError, ContractError, SemelError
+from semel.errors import ApprovalError, ContractError, OpenError, SemelError
 from semel.flow.flow import Flow, Policy
 from semel.flow.problems import Problem
 from semel.flow.values import Caller
@@ -120,7 +120,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, serve: Serve) -> Itera
         world = World(store, lambda name: StoreDoor(store, LocalBus(SYSTEM), "default", name))
     else:
         served = serve(BY_NAME["sqlite"].open(tmp_path, SYSTEM, True), dev=True)
-        world = World(store, lambda name: HttpDoor(served.url, None, name))
+        world = World(store, lambda name: HttpDoor(served.url, None, name, "default"))
     with world.ledger:
         yield world
 
@@ -462,9 +462,10 @@ def test_a_worker_that_stops_hands_back_what_waits_for_a_person(world: World) ->
     world.ledger.approvals.approve(request.job_id, by="ben")
 
     async def second() -> Any:
-        return (await world.ended(job_id))["result"]
+        job = await world.ended(job_id)
+        return job["result"], job["attempt"]
 
-    assert working(world.worker(functions, "w2"), second) == 7
+    assert working(world.worker(functions, "w2"), second) == (7, 1)
 
 
 # --- leases ---------------------------------------------------------------------------------------
@@ -598,7 +599,7 @@ def test_a_stop_does_not_wait_longer_than_its_grace(world: World) -> None:
 
 def test_a_server_that_is_not_there_is_told_at_the_start(world: World) -> None:
     async def scene() -> None:
-        door = HttpDoor("http://127.0.0.1:1", None, "w1")
+        door = HttpDoor("http://127.0.0.1:1", None, "w1", "default")
         await Worker(door, world.ledger, {}, worker_id="w1", tell=world.tell).run()
 
     with pytest.raises(Away):
@@ -610,10 +611,10 @@ def test_a_worker_that_may_not_lease_ends_with_the_reason(
     serve: Serve, world: World, roles: tuple[str, ...], code: str
 ) -> None:
     served = serve()
-    key = served.key(*roles) if roles else "semel_no_key"
+    key = served.key(*roles, tenant="default") if roles else "semel_no_key"
 
     async def scene() -> None:
-        door = HttpDoor(served.url, key, "w1")
+        door = HttpDoor(served.url, key, "w1", "default")
         functions = {"email": Handler("email", print, frozenset())}
         await Worker(door, world.ledger, functions, worker_id="w1", tell=world.tell).run()
 
@@ -630,7 +631,8 @@ def test_a_worker_with_a_key_works_for_the_keys_tenant(serve: Serve, world: Worl
         created = submitter.post("/api/v1/jobs", json={"topic": "email", "input": 1}).json()
         door = HttpDoor(served.url, key, "w1", "acme")
         functions = {"email": Handler("email", lambda job: job.input + 1, frozenset())}
-        worker = Worker(door, world.ledger, functions, worker_id="w1", tell=world.tell)
+        ledger = Ledger(world.store, tenant="acme")
+        worker = Worker(door, ledger, functions, worker_id="w1", tell=world.tell)
         running = asyncio.ensure_future(worker.run())
         await world.has_told("job.succeeded")
         worker.stop()
@@ -639,6 +641,40 @@ def test_a_worker_with_a_key_works_for_the_keys_tenant(serve: Serve, world: Worl
         assert (job["status"], job["result"]) == ("succeeded", 2)
 
     asyncio.run(scene())
+
+
+def test_jobs_of_one_tenant_are_not_worked_on_with_the_records_of_another(serve: Serve, world: World) -> None:
+    served = serve()
+    submitter, door = served.holder("submitter"), HttpDoor(served.url, served.key("worker"), "w1", "acme")
+    created = submitter.post("/api/v1/jobs", json={"topic": "email", "input": 1}).json()
+    functions = {"email": Handler("email", print, frozenset())}
+    worker = Worker(door, world.ledger, functions, worker_id="w1", tell=world.tell)
+    with pytest.raises(OpenError, match="Nothing was leased"):
+        asyncio.run(worker.run())
+    assert submitter.get(f"/api/v1/jobs/{created['job_id']}").json()["status"] == "queued"
+
+
+def test_a_question_in_another_store_than_the_gateways_names_who_submitted_the_job(
+    serve: Serve, tmp_path: Path
+) -> None:
+    served = serve()
+    submitter = served.holder("submitter", principal="ann")
+    world = World(BY_NAME["sqlite"].open(tmp_path, SYSTEM, True), lambda _: door)
+    door = HttpDoor(served.url, served.key("worker", principal="robot"), "w1", "acme")
+
+    @semel.tool_contract(class_="irreversible", approval="required")
+    def wire(amount: int) -> int:
+        return amount
+
+    async def scene() -> str:
+        submitter.post("/api/v1/jobs", json={"topic": "wire", "input": 7})
+        await world.has_told("job.waiting")
+        (request,) = world.ledger.approvals.list("waiting")
+        return request.submitted_by
+
+    with Ledger(world.store, tenant="acme") as world.ledger:
+        worker = world.worker({"wire": lambda job: wire(amount=job.input)})
+        assert working(worker, scene) == "ann"
 
 
 class Flaky:

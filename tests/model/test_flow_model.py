@@ -189,7 +189,7 @@ class FlowMachine(RuleBasedStateMachine):
     def settled(self, scope: str, key: str | None, what: object, answer: Answer | Problem) -> None:
         """A key gives its first answer to the byte, to nobody else, until its window closes."""
         known = self.answers.get((scope, key)) if key is not None else None
-        if known is not None and self.clock.now_us() < known[2]:
+        if known is not None and (self.clock.now_us() < known[2] or self.is_kept(known[1])):
             if known[0] == what:
                 assert answer == Answer(known[1], replayed=True)
             else:
@@ -200,22 +200,39 @@ class FlowMachine(RuleBasedStateMachine):
             if key is not None:
                 self.answers[scope, key] = (what, answer.body, self.clock.now_us() + KEPT_S * 1_000_000)
 
-    @rule(topics=st.lists(st.sampled_from(TOPICS), min_size=1, max_size=2), most=st.integers(1, 3))
-    def lease(self, topics, most):
-        given = self.play(self.flow.jobs.lease(PEOPLE[0], topics, most, LEASE_S, "worker"))
+    def is_kept(self, answer: bytes) -> bool:
+        """Whether the run or job of this answer lives, or ended within the window."""
+        names = orjson.loads(answer)
+        document = self.documents.get(names.get("run_id") or names.get("job_id"))
+        ended_us = None if document is None else orjson.loads(document.body)["ended_us"]
+        if document is None or ended_us is None:
+            return document is not None
+        return bool(self.clock.now_us() < ended_us + KEPT_S * 1_000_000)
+
+    @rule(
+        who=people, topics=st.lists(st.sampled_from(TOPICS), min_size=1, max_size=2), most=st.integers(1, 3)
+    )
+    def lease(self, who, topics, most):
+        given = self.play(self.flow.jobs.lease(who, topics, most, LEASE_S, "worker"))
         assert isinstance(given, dict)
         assert len(given["jobs"]) <= most
-        self.leased += given["jobs"]
+        self.leased += [job | {"by": who} for job in given["jobs"]]
 
-    @rule(pick=picks, how=st.sampled_from(["succeeded", "succeeded", "retriable", "failed"]))
-    def tell_result(self, pick, how):
+    @rule(
+        who=st.sampled_from([None, None, *PEOPLE]),
+        pick=picks,
+        how=st.sampled_from(["succeeded", "succeeded", "retriable", "failed"]),
+    )
+    def tell_result(self, who, pick, how):
+        """By whoever took the lease, or by somebody who knows its fence."""
         if lease := picked(self.leased, pick):
             status = "succeeded" if how == "succeeded" else "failed"
             error = (
                 None if how == "succeeded" else {"code": "x", "message": "", "retriable": how == "retriable"}
             )
-            holds = self.holds(lease)
-            asked = (PEOPLE[0], lease["job_id"], lease["fence"], status, how, error)
+            who = who or lease["by"]
+            holds = self.holds(lease) and who == lease["by"]
+            asked = (who, lease["job_id"], lease["fence"], status, how, error)
             answer = self.play(self.flow.jobs.result(*asked))
             # Only whoever holds it ends the job; others may at most hear again what they said themselves.
             assert holds if isinstance(answer, Answer) and not answer.replayed else not holds
@@ -224,11 +241,11 @@ class FlowMachine(RuleBasedStateMachine):
                 assert isinstance(again, Answer)
                 assert again.replayed
 
-    @rule(pick=picks)
-    def heartbeat(self, pick):
+    @rule(who=people, pick=picks)
+    def heartbeat(self, who, pick):
         if lease := picked(self.leased, pick):
-            holds = self.holds(lease)
-            answer = self.play(self.flow.jobs.heartbeat(PEOPLE[0], lease["job_id"], lease["fence"], LEASE_S))
+            holds = self.holds(lease) and who == lease["by"]
+            answer = self.play(self.flow.jobs.heartbeat(who, lease["job_id"], lease["fence"], LEASE_S))
             assert isinstance(answer, dict) == holds
 
     def holds(self, lease: dict[str, Any]) -> bool:

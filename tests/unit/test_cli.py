@@ -422,6 +422,7 @@ def test_an_error_says_what_to_do_as_text_and_as_json(ledger: semel.Ledger) -> N
     assert told.exit_code == 3
     assert told.stdout == ""
     assert "There is no record rec_0" in told.stderr
+    assert "(RECORD_NOT_FOUND)" in told.stderr
     error = json.loads(run("records", "show", "rec_0", "--json").stderr)["error"]
     assert error["code"] == "RECORD_NOT_FOUND"
     assert error["message"]

@@ -59,6 +59,54 @@ async def test_a_worker_whose_job_went_to_another_can_neither_renew_nor_end_it(w
 
 
 @played
+async def test_a_lease_is_the_principals_who_took_it_whoever_guesses_its_fence(world):
+    clock = FakeClock()
+    flow, thief = world.flow(clock), ANN._replace(principal="mallory")
+    stale, present = await retaken(flow, clock)
+    for fence in (stale["fence"], present["fence"]):
+        renewing = told(flow.jobs.heartbeat(thief, present["job_id"], fence, 86_400))
+        assert (await renewing)[0] == "ownership_lost"
+        for status in ("succeeded", "failed"):
+            ending = flow.jobs.result(thief, present["job_id"], fence, status, "forged", None)
+            assert (await told(ending))[0] == "ownership_lost"
+    ending = present["job_id"], present["fence"], "succeeded", 2, None
+    word, said = await told(flow.jobs.result(BEN, *ending))
+    assert (word, said["result"]) == ("done", 2)
+    # Not even what was said is said again for somebody else.
+    assert (await told(flow.jobs.result(thief, *ending)))[0] == "ownership_lost"
+    assert await told(flow.jobs.result(BEN, *ending)) == ("replayed", said)
+
+
+@played
+async def test_whoever_leases_a_job_next_owns_it_though_it_was_anothers(world):
+    clock = FakeClock()
+    flow = world.flow(clock)
+    stale, present = await retaken(flow, clock)
+    clock.advance(LEASE_S)
+    await flow.upkeep.run_once()
+    (mine,) = (await flow.jobs.lease(ANN, ["t"], 1, LEASE_S, None))["jobs"]
+    assert mine["fence"] > present["fence"] > stale["fence"]
+    lost = flow.jobs.result(BEN, mine["job_id"], mine["fence"], "succeeded", "late", None)
+    assert (await told(lost))[0] == "ownership_lost"
+    assert (await told(flow.jobs.result(ANN, mine["job_id"], mine["fence"], "succeeded", 3, None)))[
+        0
+    ] == "done"
+
+
+@played
+async def test_a_job_that_was_leased_before_owners_were_kept_is_ended_by_its_fence(world):
+    flow = world.flow()
+    await flow.jobs.create(ANN, None, "t", {}, None, {})
+    job = await leased(flow)
+    document = await flow.jobs.document("acme", job["job_id"])
+    body = orjson.loads(document.body)
+    del body["leased_by"]
+    old = Draft(document.id, orjson.dumps(body), document.places)
+    assert (await flow.cabinet.commit("acme", {document.id: document.tag}, (old,))).done
+    assert (await told(flow.jobs.result(BEN, job["job_id"], job["fence"], "succeeded", 1, None)))[0] == "done"
+
+
+@played
 async def test_a_lapsed_lease_that_nobody_took_is_still_its_owners(world):
     clock = FakeClock()
     flow = world.flow(clock)

@@ -45,7 +45,7 @@ class Played:
         return self.jobs[str(self.run.step(step_id).job_id)]
 
     def leased(self, step_id: str) -> Job:
-        job = progress.lease(self.job(step_id), NOW, 100, "worker")
+        job = progress.lease(self.job(step_id), NOW, 100, "worker", "ben")
         self.jobs[job.job_id] = job
         return job
 

@@ -123,6 +123,6 @@ def complain(code: str, message: str, corrective_action: str, as_json: bool) -> 
         error = {"code": code, "message": message, "corrective_action": corrective_action}
         click.echo(to_json({"error": error}, indent=2), err=True)
         return
-    print(f"semel: {clean(message)}", file=sys.stderr)
+    print(f"semel: {clean(message)} ({clean(code)})", file=sys.stderr)
     if corrective_action:
         print(f"       {clean(corrective_action)}", file=sys.stderr)

@@ -53,7 +53,7 @@ _DURATION = _DurationParam()
 @click.option("--url", envvar="SEMEL_URL", metavar="STORE", help=f"[SEMEL_URL, else {DEFAULT_URL}]")
 @click.option("--server", metavar="URL", help="Get jobs from a gateway; tool records stay in --url.")
 @click.option("--api-key", envvar="SEMEL_API_KEY", metavar="KEY", help="For --server. [SEMEL_API_KEY]")
-@click.option("--tenant", metavar="NAME", help=f"[{_DEFAULT_TENANT}; with --server the key's own]")
+@click.option("--tenant", metavar="NAME", help=f"[{_DEFAULT_TENANT}; with --server the key's, and no other]")
 @click.option("--topics", multiple=True, metavar="NAME,…", help="Only these. [all that have a handler]")
 @click.option("--concurrency", type=click.IntRange(1, 1_000), default=8, show_default=True, metavar="N")
 @click.option("--bus", envvar="SEMEL_BUS", default="local", metavar="local|nats://…", help="[local]")
@@ -72,12 +72,14 @@ def worker(module: str, url: str | None, server: str | None, topics: tuple[str, 
     loaded, found = _loaded(module)
     handlers = _chosen(found, topics)
     store_url = url or DEFAULT_URL
+    # Before anything is opened: which records a call meets depends on it.
+    tenant = told["tenant"] or _DEFAULT_TENANT if server is None else _tenant(server, told)
     store = open_store(store_url)
     worker_id = f"{socket.gethostname()}:{os.getpid()}"
-    with Ledger(store, tenant=told["tenant"] or _DEFAULT_TENANT) as ledger, _board(store.clock) as board:
+    with Ledger(store, tenant=tenant) as ledger, _board(store.clock) as board:
         door = _door(server, ledger, worker_id, told)
         board.tell("worker.opened", jobs=server or hide_password(store_url), records=hide_password(store_url),
-                   durability=ledger.durability)  # fmt: skip
+                   tenant=tenant, durability=ledger.durability)  # fmt: skip
         working = Worker(
             door,
             ledger,
@@ -112,13 +114,22 @@ def _chosen(handlers: Mapping[str, Handler], topics: tuple[str, ...]) -> Mapping
     return {name: handlers[name] for name in wanted} if wanted else handlers
 
 
+def _tenant(server: str, told: Mapping[str, Any]) -> str:
+    """The tenant of the API key."""
+    need("gateway", "httpx")
+    from semel.worker.http_door import tenant_at
+
+    with _there_at_the_start():
+        return asyncio.run(tenant_at(server, told["api_key"], told["tenant"]))
+
+
 def _door(server: str | None, ledger: Ledger, worker_id: str, told: Mapping[str, Any]) -> Door:
     if server is not None:
         need("gateway", "httpx")
         # Here, not on top: a worker at a store needs no HTTP client.
         from semel.worker.http_door import HttpDoor
 
-        return HttpDoor(server, told["api_key"], worker_id, told["tenant"])
+        return HttpDoor(server, told["api_key"], worker_id, ledger.tenant)
     from semel.worker.store_door import StoreDoor
 
     window = told["run_key_window"]
@@ -128,14 +139,19 @@ def _door(server: str | None, ledger: Ledger, worker_id: str, told: Mapping[str,
 
 
 async def _run(working: Worker) -> int:
-    with _signals(working):
-        try:
-            return await working.run()
-        except Away as away:
-            # Later it would be waited for; who is not there at the start is most likely misspelt.
-            raise OpenError(
-                away.message, corrective_action="Start it first, or correct --server or --url."
-            ) from None
+    with _signals(working), _there_at_the_start():
+        return await working.run()
+
+
+@contextmanager
+def _there_at_the_start() -> Iterator[None]:
+    """Later it would be waited for; who is not there at the start is most likely misspelt."""
+    try:
+        yield
+    except Away as away:
+        raise OpenError(
+            away.message, corrective_action="Start it first, or correct --server or --url."
+        ) from None
 
 
 @contextmanager

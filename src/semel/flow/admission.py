@@ -80,7 +80,8 @@ class Admission:
                 raise no_slot(committed.full, committed.count)
             if plan.key_id is not None and plan.key_id in committed.found:
                 document = committed.found[plan.key_id]
-                if answer := self.keys.replay(document, start.fingerprint, committed.now_us):
+                tenant, now_us = start.caller.tenant, committed.now_us
+                if answer := await self.keys.replay(tenant, document, start.fingerprint, now_us):
                     return answer
                 key_tag = document and document.tag
             self.workflows.forget(start.caller.tenant, start.workflow_id)
@@ -100,7 +101,8 @@ class Admission:
         if key is not None:
             id_ = self.keys.id(tenant, scope, key)
             found = await self.cabinet.fetch(tenant, id_)
-            answer = self.keys.replay(found.get(id_), fingerprint, await self.cabinet.now_us())
+            now_us = await self.cabinet.now_us()
+            answer = await self.keys.replay(tenant, found.get(id_), fingerprint, now_us)
             if answer is not None:
                 return answer
         raise problem

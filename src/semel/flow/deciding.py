@@ -76,7 +76,7 @@ def put(
         outer = fetched.documents.get(within or "")
         submitter = job_of(outer.body).submitted_by if outer else job.submitted_by
         change = Change(tenant, fetched.now_us, lambda kind: new_id(clock, kind))
-        asked = replace(job, submitted_by=submitter, created_us=fetched.now_us)
+        asked = replace(job, submitted_by=submitter, created_us=fetched.now_us, within=outer and outer.id)
         progress.open_job(change, asked, gate)
         yield change.commit(new_tag(clock), {job.job_id: None}, kept_us)
 

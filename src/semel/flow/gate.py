@@ -143,7 +143,8 @@ class LockedAdmission(Admission):
             if committed.done:
                 return tag
             document = committed.found[record.id]
-            if answer := self.keys.replay(document, start.fingerprint, committed.now_us):
+            tenant, now_us = start.caller.tenant, committed.now_us
+            if answer := await self.keys.replay(tenant, document, start.fingerprint, now_us):
                 return answer
             seen = document and document.tag
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from semel.clock import rfc3339
 from semel.flow import progress, shelves, views
 from semel.flow.cabinet import Cabinet
 from semel.flow.keys import KeyRecord, Keys, fingerprint
@@ -62,7 +63,7 @@ class Jobs:
             if committed.full is not None:
                 raise Problem("quota_reached", retry_after_s=1, current=committed.count, limit=LIVE_JOBS_MAX)
             (document,) = committed.found.values()
-            if replayed := self._keys.replay(document, print_, committed.now_us):
+            if replayed := await self._keys.replay(caller.tenant, document, print_, committed.now_us):
                 return replayed
             seen = document and document.tag
 
@@ -102,16 +103,17 @@ class Jobs:
         clock = self._cabinet.clock
         give_up = clock.monotonic() + wait_s
         while True:
-            jobs = await self._lease(caller.tenant, topics, max_, int(lease_s * 1_000_000), worker_id)
+            jobs = await self._lease(caller, topics, max_, int(lease_s * 1_000_000), worker_id)
             left_s = give_up - clock.monotonic()
             if jobs or left_s <= 0:
                 return {"jobs": [views.leased(job, caller.tenant) for job in jobs]}
             await self._wait(caller.tenant, topics, min(left_s, _LOOK_AGAIN_S))
 
     async def _lease(
-        self, tenant: str, topics: Sequence[str], max_: int, lease_us: int, worker_id: str | None
+        self, caller: Caller, topics: Sequence[str], max_: int, lease_us: int, worker_id: str | None
     ) -> list[Job]:
         jobs: list[Job] = []
+        tenant = caller.tenant
         for topic in dict.fromkeys(topics):
             after: tuple[int, str] | None = None
             while len(jobs) < max_:
@@ -122,25 +124,36 @@ class Jobs:
                 for document in scanned.documents:
                     job = job_of(document.body)
                     after = job.queued_us, job.job_id
-                    taken = progress.lease(job, scanned.now_us, lease_us, worker_id)
+                    taken = progress.lease(job, scanned.now_us, lease_us, worker_id, caller.principal)
                     # Another worker may have been quicker: then this one is theirs.
                     if await self._write(tenant, document, taken):
                         jobs.append(taken)
         return jobs
 
     async def heartbeat(self, caller: Caller, job_id: str, fence: int, lease_s: float) -> dict[str, Any]:
-        """The lease lasts for so long from now."""
+        """The lease lasts for so long from now; for no time at all, and the job is handed back."""
         while True:
             document = await self.document(caller.tenant, job_id)
-            job = _held(document, fence)
-            until_us = await self._cabinet.now_us() + int(lease_s * 1_000_000)
-            renewed = replace(job, lease_until_us=until_us)
-            if await self._write(caller.tenant, document, renewed):
-                return {
-                    "job_id": job_id,
-                    "fence": fence,
-                    "lease_expires_at": views.leased(renewed, "")["lease_expires_at"],
-                }
+            job = _held(document, fence, caller)
+            if lease_s <= progress.HAND_BACK_S:
+                until_us = await self._handed_back(caller.tenant, document, job)
+            else:
+                until_us = await self._renewed(caller.tenant, document, job, int(lease_s * 1_000_000))
+            if until_us is not None:
+                return {"job_id": job_id, "fence": fence, "lease_expires_at": rfc3339(until_us)}
+
+    async def _renewed(self, tenant: str, document: Document, job: Job, lease_us: int) -> int | None:
+        """Until when; None if somebody changed it meanwhile."""
+        until_us = await self._cabinet.now_us() + lease_us
+        renewed = replace(job, lease_until_us=until_us)
+        return until_us if await self._write(tenant, document, renewed) else None
+
+    async def _handed_back(self, tenant: str, document: Document, job: Job) -> int | None:
+        """When it was; None if somebody changed it meanwhile."""
+        change, expect = await self._begun(tenant, document, job)
+        progress.hand_back(change, job)
+        commit = change.commit(self._cabinet.new_tag(), expect, self._keys.kept_us)
+        return change.now_us if (await self._cabinet.write(commit)).done else None
 
     async def _write(self, tenant: str, seen: Document, job: Job) -> bool:
         draft = shelves.job_draft(job, self._keys.kept_us)
@@ -153,20 +166,15 @@ class Jobs:
     ) -> Answer:
         """The attempt under this fence ended so; what follows for the run is written with it."""
         digest = hashlib.sha256(
-            orjson.dumps((status, result, error), option=orjson.OPT_SORT_KEYS)
+            orjson.dumps((caller.principal, status, result, error), option=orjson.OPT_SORT_KEYS)
         ).hexdigest()
         while True:
             document = await self.document(caller.tenant, job_id)
             job = job_of(document.body)
             if job.told == (fence, digest):
                 return Answer(orjson.dumps(views.job(job)), replayed=True)
-            held = replace(_held(document, fence), told=(fence, digest))
-            expect: dict[str, str | None] = {document.id: document.tag}
-            run = None
-            if job.run_id is not None:
-                parent = (await self._cabinet.fetch(caller.tenant, job.run_id))[job.run_id]
-                run, expect[parent.id] = run_of(parent.body), parent.tag
-            change = Change(caller.tenant, await self._cabinet.now_us(), self._cabinet.new_id, run)
+            held = replace(_held(document, fence, caller), told=(fence, digest))
+            change, expect = await self._begun(caller.tenant, document, held)
             if status == "succeeded":
                 progress.succeed(change, held, result)
             else:
@@ -175,11 +183,23 @@ class Jobs:
             if (await self._cabinet.write(commit)).done:
                 return Answer(orjson.dumps(views.job(change.jobs[job_id])))
 
+    async def _begun(self, tenant: str, document: Document, job: Job) -> tuple[Change, dict[str, str | None]]:
+        """A change of the job and its run, and what its commit has to expect."""
+        expect: dict[str, str | None] = {document.id: document.tag}
+        run = None
+        if job.run_id is not None:
+            parent = (await self._cabinet.fetch(tenant, job.run_id))[job.run_id]
+            run, expect[parent.id] = run_of(parent.body), parent.tag
+        return Change(tenant, await self._cabinet.now_us(), self._cabinet.new_id, run), expect
 
-def _held(document: Document, fence: int) -> Job:
-    """The job, if it is leased under this fence. A lapsed lease that nobody took is still its owner's."""
+
+def _held(document: Document, fence: int, caller: Caller) -> Job:
+    """The job, if it is leased by this principal under this fence: a fence alone can be guessed.
+
+    A lapsed lease that nobody took is still its owner's.
+    """
     job = job_of(document.body)
-    if job.status != "leased" or job.fence != fence:
+    if job.status != "leased" or job.fence != fence or job.leased_by not in (None, caller.principal):
         raise Problem("ownership_lost", job_status=job.status)
     return job
 

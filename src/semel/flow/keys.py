@@ -2,12 +2,16 @@
 
 A key's document has the answer itself, to the byte, so that a replay needs nothing else. Under the lock
 strategy it exists before the run does, as a *reservation* with a short life.
+
+The window of a key is counted from the end of its run or job, which nobody knows when the key is claimed: its
+document says when the window would close if all had ended at once. Only then is the run or job looked at.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +26,8 @@ from semel.flow.values import Answer, Page, next_after
 from semel.keys import canonical, frame
 from semel.stores.documents import Document, Draft, Place, Scan
 
+Items = list[dict[str, Any]]
+
 
 @dataclass(frozen=True, slots=True)
 class KeyRecord:
@@ -30,7 +36,7 @@ class KeyRecord:
     key: str
     fingerprint: str
     created_us: int
-    expires_us: int | None  # None: never
+    expires_us: int | None  # not before this time, and not before its run or job has ended and been kept
     answer: str | None = None  # None: reserved, until `reserved_until_us`
     reserved_until_us: int = 0
     run_id: str | None = None
@@ -44,6 +50,29 @@ class KeyRecord:
         if self.expires_us is not None:
             places.append(Place(shelves.EXPIRY, self.expires_us))
         return Draft(self.id, to_bytes(self), tuple(places))
+
+    @property
+    def subject_id(self) -> str | None:
+        """The run or job that it stands for."""
+        return self.run_id or self.job_id
+
+    def closes_us(self, subject: Document | None) -> int | None:
+        """When its window closes; None: never, or its run or job lives. Without these, by its own time."""
+        if self.expires_us is None or subject is None:
+            return self.expires_us
+        forgotten_us = next((place.score for place in subject.places if place.shelf == shelves.EXPIRY), None)
+        return None if forgotten_us is None else max(forgotten_us, self.expires_us)
+
+    def look_again_us(self, subject: Document | None, now_us: int) -> int | None:
+        """When a sweeper looks at it next; None if its window has closed.
+
+        While its run or job lives, after another window: should that end at once, the look is in time.
+        """
+        assert self.expires_us is not None
+        closes_us = self.closes_us(subject)
+        if closes_us is None:
+            return now_us + self.expires_us - self.created_us
+        return closes_us if closes_us > now_us else None
 
 
 def key_record(document: Document) -> KeyRecord:
@@ -75,13 +104,18 @@ class Keys:
     def expires_us(self, now_us: int) -> int | None:
         return None if self.kept_us is None else now_us + self.kept_us
 
-    def replay(self, document: Document | None, fingerprint: str, now_us: int) -> Answer | None:
+    async def replay(
+        self, tenant: str, document: Document | None, fingerprint: str, now_us: int
+    ) -> Answer | None:
         """The first answer; None if the key is free. A Problem if it is another request's, or on its way."""
         if document is None:
             return None
         record = key_record(document)
         if record.expires_us is not None and record.expires_us <= now_us:
-            return None
+            subjects = await self._subjects(tenant, record)
+            closes_us = record.closes_us(subjects.get(record.subject_id or ""))
+            if closes_us is not None and closes_us <= now_us:
+                return None
         if record.answer is None and record.reserved_until_us <= now_us:
             return None  # whoever reserved it is gone, and nothing was created
         if record.fingerprint != fingerprint:
@@ -90,11 +124,20 @@ class Keys:
             raise Problem("idempotency_in_flight", retry_after_s=1)
         return Answer(record.answer.encode(), replayed=True)
 
+    async def _subjects(self, tenant: str, *records: KeyRecord) -> Mapping[str, Document]:
+        ids = [record.subject_id for record in records if record.subject_id is not None]
+        return await self._cabinet.fetch(tenant, *ids) if ids else {}
+
     async def get(self, tenant: str, id_: str) -> dict[str, Any] | None:
         document = (await self._cabinet.fetch(tenant, id_)).get(id_)
         if document is None or not id_.startswith("rec_"):
             return None
-        return view(key_record(document))
+        return (await self._views(tenant, [document]))[0]
+
+    async def _views(self, tenant: str, documents: Sequence[Document]) -> Items:
+        records = [key_record(each) for each in documents]
+        subjects = await self._subjects(tenant, *records)
+        return [view(each, subjects.get(each.subject_id or "")) for each in records]
 
     async def find(self, tenant: str, scope: str, key: str) -> dict[str, Any] | None:
         return await self.get(tenant, self.id(tenant, scope, key))
@@ -103,11 +146,11 @@ class Keys:
         shelf = f"{shelves.KEYS}/{scope}" if scope else shelves.KEYS
         scanned = await self._cabinet.scan(Scan(tenant, shelf, limit, newest=True, after=after))
         documents = list(scanned.documents)
-        return Page([view(key_record(each)) for each in documents], next_after(documents, shelf, limit))
+        return Page(await self._views(tenant, documents), next_after(documents, shelf, limit))
 
 
-def view(record: KeyRecord) -> dict[str, Any]:
-    """As `GET /api/v1/records` shows it."""
+def view(record: KeyRecord, subject: Document | None) -> dict[str, Any]:
+    """As `GET /api/v1/records` shows it, beside its run or job."""
     done = record.answer is not None
     return {
         "id": record.id,
@@ -119,7 +162,7 @@ def view(record: KeyRecord) -> dict[str, Any]:
         "attempts": 1,
         "created_at": rfc3339(record.created_us),
         "settled_at": rfc3339(record.created_us) if done else None,
-        "expires_at": rfc3339(record.expires_us),
+        "expires_at": rfc3339(record.closes_us(subject)),
         "run_id": record.run_id,
         "job_id": record.job_id,
     }

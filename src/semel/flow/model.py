@@ -110,14 +110,18 @@ class Job:
     queued_us: int = 0
     lease_until_us: int | None = None
     worker_id: str | None = None
+    leased_by: str | None = None  # the principal whose lease it is; None: from before this was kept
     ended_us: int | None = None
     result: Any = None
     error: Any = None
     question: Question | None = None
     decision: Decision | None = None
     bus_msg_id: str | None = None
-    told: tuple[int, str] | None = None  # fence and digest of the last result that was taken
+    told: tuple[int, str] | None = (
+        None  # fence, and digest of the last result that was taken and of whose it was
+    )
     record_id: str | None = None  # of the tool call that waits for the decision; nobody leases such a job
+    within: str | None = None  # the job whose worker makes that call
 
 
 @dataclass(frozen=True, slots=True)

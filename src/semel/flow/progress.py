@@ -25,6 +25,9 @@ ATTEMPTS_MAX = 3
 # A job whose worker vanishes each time takes workers down with it: somebody has to look at it.
 LEASES_MAX = 20
 
+# A heartbeat for no longer than this hands the job back: its worker stops, and lets another one go on.
+HAND_BACK_S = 0.001
+
 
 class Change:
     """What one decision changes, at one moment."""
@@ -174,6 +177,7 @@ def queue(change: Change, job: Job, message_id: str) -> Job:
         queued_us=change.now_us,
         lease_until_us=None,
         worker_id=None,
+        leased_by=None,
         bus_msg_id=job.bus_msg_id or message_id,
     )
     change.ring("job.queued", message_id, queued)
@@ -210,7 +214,7 @@ def cancel_run(change: Change, jobs: list[Job], by: str) -> None:
     for job in jobs:
         if job.status == "waiting":
             change.note(audit.CANCELLED, job, by, "")
-        change.put(_ended(change, job, "cancelled"))
+        change.put(ended(change, job, "cancelled"))
     for step in _run(change).steps:
         if step.status in LIVE_JOB or step.status == "pending":
             status = "cancelled" if step.job_id else "skipped"
@@ -221,7 +225,7 @@ def cancel_run(change: Change, jobs: list[Job], by: str) -> None:
 # --- jobs -----------------------------------------------------------------------------------------
 
 
-def lease(job: Job, now_us: int, lease_us: int, worker_id: str | None) -> Job:
+def lease(job: Job, now_us: int, lease_us: int, worker_id: str | None, by: str) -> Job:
     return replace(
         job,
         status="leased",
@@ -229,11 +233,17 @@ def lease(job: Job, now_us: int, lease_us: int, worker_id: str | None) -> Job:
         fence=job.fence + 1,
         lease_until_us=now_us + lease_us,
         worker_id=worker_id,
+        leased_by=by,
     )
 
 
-def lapse(change: Change, job: Job) -> None:
-    """Nobody heard of the worker for too long: someone else gets the job."""
+def lapse(change: Change, job: Job, *, asks: bool = False) -> None:
+    """Nobody heard of the worker for too long: someone else gets the job.
+
+    If a person is asked in it (`asks`), it waited, and did its worker no harm: the lease does not count.
+    """
+    if asks:
+        job = replace(job, attempt=job.attempt - 1)
     if job.attempt >= LEASES_MAX:
         error = {"code": "attempts_exhausted", "message": f"{job.attempt} leases lapsed.", "retriable": False}
         fail(change, job, error)
@@ -242,8 +252,15 @@ def lapse(change: Change, job: Job) -> None:
     queue(change, job, f"{change.tenant}:{job.job_id}:queued:{job.fence}")
 
 
+def hand_back(change: Change, job: Job) -> None:
+    """Its worker stops in the middle of waiting: someone else gets the job, and the lease does not count."""
+    change.tell("job.handed_back", job, by=job.worker_id, attempt=job.attempt)
+    uncounted = replace(job, attempt=job.attempt - 1)
+    queue(change, uncounted, f"{change.tenant}:{job.job_id}:queued:{job.fence}")
+
+
 def succeed(change: Change, job: Job, result: Any) -> None:
-    job = change.put(replace(_ended(change, job, "succeeded"), result=result, error=None))
+    job = change.put(replace(ended(change, job, "succeeded"), result=result, error=None))
     _end_step_of(change, job)
 
 
@@ -253,7 +270,7 @@ def fail(change: Change, job: Job, error: dict[str, Any]) -> None:
         change.tell("job.retried", job, by=job.worker_id, attempt=job.attempt, error=error)
         queue(change, replace(job, error=error), f"{change.tenant}:{job.job_id}:queued:{job.fence}")
         return
-    job = change.put(replace(_ended(change, job, "failed"), error=error))
+    job = change.put(replace(ended(change, job, "failed"), error=error))
     _end_step_of(change, job)
 
 
@@ -281,7 +298,7 @@ def expire(change: Change, job: Job) -> None:
 
 
 def _deny(change: Change, job: Job) -> None:
-    job = change.put(_ended(change, job, "denied"))
+    job = change.put(ended(change, job, "denied"))
     _end_step_of(change, job)
 
 
@@ -296,7 +313,8 @@ def _end_step_of(change: Change, job: Job) -> None:
         end_step(change, job.step_id, job.status)
 
 
-def _ended(change: Change, job: Job, status: str) -> Job:
+def ended(change: Change, job: Job, status: str) -> Job:
+    """The job as it has ended now."""
     return replace(job, status=status, ended_us=change.now_us, lease_until_us=None)
 
 

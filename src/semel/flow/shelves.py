@@ -3,7 +3,7 @@
 document            id                    shelves, and what the score is
 tenant's limits     tenant
 workflow            workflow/<id>         workflows: when defined
-idempotency key     rec_<hmac>            keys, keys/<scope>: created; expiry: when its window closes
+idempotency key     rec_<hmac>            keys, keys/<scope>: created; expiry: when its window may close
 run                 run_<random>          runs, by status, by workflow, by both: created
                                           while it lives slots, slots/<workflow>: created; then expiry
 event of a run      event/<run>/<seq>     timeline/<run>: seq
@@ -12,6 +12,8 @@ job                 job_<random>          while it lives live: created; queued r
                                           gated approvals, by status: created
 question of a call  job_<random>          approvals, by status: created
                                           waiting due/calls: until when; then expiry
+                                          approved due/calls: when somebody looks whether the call was made
+                                          waiting in a worker's job asked/<job>: created
 message             message/<id>          outbox: when
 handled message     inbox/<consumer>/<id> expiry
 dead letter         dead_<digest>         dead: when it was put aside; expiry
@@ -37,6 +39,9 @@ DUE_CALLS = "due/calls"
 # told to keep of its own, the call that waits elsewhere has to find its answer.
 CALLS_KEPT_US = 90 * 86_400_000_000
 
+# A call that was approved is made within seconds, if its caller waits for the answer.
+_LOOK_US = 5_000_000
+
 
 def workflow_id(name: str) -> str:
     return f"workflow/{name}"
@@ -56,6 +61,11 @@ def timeline(run_id: str) -> str:
 
 def ready(topic: str) -> str:
     return f"ready/{topic}"
+
+
+def asked_in(job_id: str) -> str:
+    """Open questions of the calls that the job's worker makes."""
+    return f"asked/{job_id}"
 
 
 def slots_of(workflow: str) -> str:
@@ -90,7 +100,7 @@ def run_draft(run: Run, kept_us: int | None) -> Draft:
 
 def job_draft(job: Job, kept_us: int | None) -> Draft:
     if job.record_id is not None:
-        return Draft(job.job_id, to_bytes(job), (*_gated(job), _end_of_call(job)))
+        return Draft(job.job_id, to_bytes(job), (*_gated(job), *_of_call(job)))
     places = []
     if job.status in LIVE_JOB:
         places.append(Place(LIVE, job.created_us))
@@ -109,13 +119,15 @@ def _gated(job: Job) -> tuple[Place, ...]:
     return tuple(Place(shelf, job.created_us) for shelf in (APPROVALS, approvals(question_status(job))))
 
 
-def _end_of_call(job: Job) -> Place:
+def _of_call(job: Job) -> tuple[Place, ...]:
     """Until when its question is open, or its answer kept."""
     assert job.question is not None
     if job.status == "waiting":
-        return Place(DUE_CALLS, job.question.expires_us)
+        inside = () if job.within is None else (Place(asked_in(job.within), job.created_us),)
+        return (Place(DUE_CALLS, job.question.expires_us), *inside)
     decided_us = job.decision.at_us if job.decision else job.question.expires_us
-    return Place(EXPIRY, decided_us + CALLS_KEPT_US)
+    looked_at = (Place(DUE_CALLS, decided_us + _LOOK_US),) if job.status == "queued" else ()
+    return (Place(EXPIRY, decided_us + CALLS_KEPT_US), *looked_at)
 
 
 def due(job: Job) -> int | None:

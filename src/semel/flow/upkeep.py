@@ -10,12 +10,13 @@ from collections.abc import Iterator
 
 from semel.clock import Clock
 from semel.errors import SemelError, StoreCorrupt
-from semel.flow import progress, shelves
+from semel.flow import calls, progress, shelves
 from semel.flow.asking import Asking, new_id, new_tag
 from semel.flow.cabinet import Cabinet
+from semel.flow.keys import key_record
 from semel.flow.model import Job, job_of, run_of
 from semel.flow.progress import Change
-from semel.stores.documents import Commit, Document, Fetch, Scan, Scanned, Tenants, score_on
+from semel.stores.documents import Commit, Document, Draft, Fetch, Place, Scan, Scanned, Tenants, score_on
 
 log = logging.getLogger("semel")
 
@@ -72,6 +73,8 @@ def _due(scanned: Scanned, shelf: str) -> Iterator[Document]:
 
 def _pass(tenant: str, document: Document, now_us: int, clock: Clock, kept_us: int | None) -> Asking[bool]:
     job = job_of(document.body)
+    if calls.is_approved(job):
+        return (yield from _look(tenant, document, now_us, clock))
     expect: dict[str, str | None] = {document.id: document.tag}
     run = None
     if job.run_id is not None:
@@ -79,16 +82,27 @@ def _pass(tenant: str, document: Document, now_us: int, clock: Clock, kept_us: i
         if parent is not None:
             run, expect[parent.id] = run_of(parent.body), parent.tag
     change = Change(tenant, now_us, lambda kind: new_id(clock, kind), run)
-    _lapse_or_expire(change, job)
+    if job.status == "leased":
+        progress.lapse(change, job, asks=(yield from _asks(tenant, job)))
+    else:
+        progress.expire(change, job)
     committed = yield change.commit(new_tag(clock), expect, kept_us)
     return bool(committed.done)
 
 
-def _lapse_or_expire(change: Change, job: Job) -> None:
-    if job.status == "leased":
-        progress.lapse(change, job)
-    else:
-        progress.expire(change, job)
+def _look(tenant: str, document: Document, now_us: int, clock: Clock) -> Asking[bool]:
+    later_us = yield from calls.look(tenant, document, now_us, clock)
+    if later_us is None:
+        return True
+    put_off = _put_off(document, shelves.DUE_CALLS, later_us)
+    yield Commit(tenant, new_tag(clock), {document.id: document.tag}, (put_off,))
+    return False
+
+
+def _asks(tenant: str, job: Job) -> Asking[bool]:
+    """Whether a person is asked about a call that its worker made."""
+    scanned = yield Scan(tenant, shelves.asked_in(job.job_id), 1)
+    return bool(scanned.documents)
 
 
 def close_windows(clock: Clock) -> Asking[int]:
@@ -98,13 +112,38 @@ def close_windows(clock: Clock) -> Asking[int]:
         scanned = yield Scan(tenant, shelves.EXPIRY, _BATCH)
         for document in _due(scanned, shelves.EXPIRY):
             try:
-                drop = (document.id, *(yield from _belongings(tenant, document)))
+                closed += yield from _close(tenant, document, scanned.now_us, clock)
             except StoreCorrupt:
                 _left_alone(document)
-                continue
-            yield Commit(tenant, new_tag(clock), {document.id: document.tag}, drop=drop)
-            closed += 1
     return closed
+
+
+def _close(tenant: str, document: Document, now_us: int, clock: Clock) -> Asking[bool]:
+    """Whether the document is forgotten. A key whose run or job lives, or ended lately, is kept for later."""
+    expect: dict[str, str | None] = {document.id: document.tag}
+    later_us = yield from _later(tenant, document, now_us)
+    if later_us is not None:
+        yield Commit(tenant, new_tag(clock), expect, (_put_off(document, shelves.EXPIRY, later_us),))
+        return False
+    drop = (document.id, *(yield from _belongings(tenant, document)))
+    yield Commit(tenant, new_tag(clock), expect, drop=drop)
+    return True
+
+
+def _later(tenant: str, document: Document, now_us: int) -> Asking[int | None]:
+    if not document.id.startswith("rec_"):
+        return None
+    record = key_record(document)
+    subject_id = record.subject_id
+    if subject_id is None:
+        return None
+    subjects = (yield Fetch(tenant, (subject_id,))).documents
+    return record.look_again_us(subjects.get(subject_id), now_us)
+
+
+def _put_off(document: Document, shelf: str, until_us: int) -> Draft:
+    others = (place for place in document.places if place.shelf != shelf)
+    return Draft(document.id, document.body, (*others, Place(shelf, until_us)))
 
 
 def _belongings(tenant: str, document: Document) -> Asking[tuple[str, ...]]:

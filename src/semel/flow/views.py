@@ -87,6 +87,7 @@ def leased(value: Job, tenant: str) -> dict[str, Any]:
         "fence": value.fence,
         "key": job_key(tenant, value.job_id),
         "lease_expires_at": rfc3339(value.lease_until_us),
+        "submitted_by": value.submitted_by,
     }
 
 

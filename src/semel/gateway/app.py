@@ -116,7 +116,7 @@ class Gateway:
             reply = self.refusal(error)
         if caller is not None and route.keyed:
             self._count_claim(route, caller, key, reply, started)
-        return reply, caller
+        return reply._replace(tenant=caller and caller.tenant), caller
 
     async def _call(self, route: Route, request: Incoming, caller: Caller, key: str | None) -> Call:
         query = request.query(route.query, keyed=bool(route.keyed))
@@ -257,6 +257,8 @@ async def respond(send: Send, reply: Reply) -> None:
     ]
     if reply.replayed:
         headers.append((b"idempotent-replayed", b"true"))
+    if reply.tenant is not None:
+        headers.append((b"x-tenant-id", reply.tenant.encode()))
     if reply.problem is not None:
         headers += problems.headers(reply.problem)
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})

@@ -26,6 +26,7 @@ class Reply(NamedTuple):
     media: str = JSON
     replayed: bool = False
     problem: Problem | None = None
+    tenant: str | None = None  # the caller's, who may not know it
 
 
 @dataclass(slots=True)

@@ -121,7 +121,10 @@ def _request_schemas(routes: Iterable[Route]) -> Schema:
 
 
 def _responses(route: Route) -> dict[str, Any]:
-    headers = {"Idempotent-Replayed": {"description": "true: an earlier answer again", "schema": _TEXT}}
+    headers = {
+        "Idempotent-Replayed": {"description": "true: an earlier answer again", "schema": _TEXT},
+        "X-Tenant-ID": {"description": "the tenant of the credential", "schema": _TEXT},
+    }
     ok = {"description": "Done.", "headers": headers, "content": _content(route.answer)}
     codes = [*_ALWAYS, *route.problems]
     if route.any_object or route.body is not None:
@@ -178,7 +181,7 @@ _JOB = _object(
 )  # fmt: skip
 _LEASED = _object(
     job_id=_TEXT, run_id=_TEXT_OR_NULL, step_id=_TEXT_OR_NULL, topic=_TEXT, input=_ANY, labels=_LABELS,
-    attempt=_INTEGER, fence=_INTEGER, key=_TEXT, lease_expires_at=_TIME,
+    attempt=_INTEGER, fence=_INTEGER, key=_TEXT, lease_expires_at=_TIME, submitted_by=_TEXT,
 )  # fmt: skip
 _APPROVAL = _object(
     job_id=_TEXT, run_id=_TEXT_OR_NULL, topic=_TEXT, input=_ANY, labels=_LABELS, status=_TEXT,

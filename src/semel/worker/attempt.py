@@ -11,6 +11,7 @@ from typing import Any
 
 from semel.clock import Clock
 from semel.errors import ApprovalRequired, SemelError
+from semel.flow.progress import HAND_BACK_S
 from semel.flow.views import conversation
 from semel.ledger import Ledger
 from semel.step import Step
@@ -27,9 +28,6 @@ _ASK_S, _ASK_MAX_S = 1.0, 15.0
 
 # Before a failure is reported that leads to another attempt, and between reports that nobody took.
 _PAUSE_S, _PAUSE_MAX_S = 1.0, 30.0
-
-# A lease of this length has lapsed when it is written: the job is handed back.
-_HAND_BACK_S = 0.001
 
 Tell = Callable[..., None]
 
@@ -223,7 +221,8 @@ class Attempt:
             conversation=conversation(job.job_id),
             step=job.step_id or job.topic,
             scopes=self._handler.scopes,
-            principal=self._shop.worker_id,
+            # On whose behalf: where the job's own document is not in this store, nobody else could tell.
+            principal=self._leased.submitted_by or self._shop.worker_id,
         )
 
     async def _until_decided(self, asked: ApprovalRequired) -> None:
@@ -242,7 +241,7 @@ class Attempt:
 
     async def _hand_back(self) -> None:
         try:
-            await self._shop.door.heartbeat(self._leased, _HAND_BACK_S)
+            await self._shop.door.heartbeat(self._leased, HAND_BACK_S)
         except Away:
             pass  # then its lease lapses in its own time
         raise HandedBack

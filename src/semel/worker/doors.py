@@ -24,10 +24,11 @@ class Lost(SemelError):
 
 
 class Leased(NamedTuple):
-    """A job, and the fence under which it is this worker's."""
+    """A job, the fence under which it is this worker's, and who wants it done."""
 
     job: Job
     fence: int
+    submitted_by: str = ""
 
 
 class Report(NamedTuple):
@@ -40,6 +41,10 @@ class Report(NamedTuple):
 
 class Door(Protocol):
     """Every method raises Away if nobody answers, and what a rule refuses as a SemelError."""
+
+    @property
+    def tenant(self) -> str:
+        """Whose jobs are behind it."""
 
     async def open(self) -> None: ...
 
@@ -74,4 +79,4 @@ def leased_of(data: Mapping[str, Any]) -> Leased:
         attempt=data["attempt"],
         key=Key(data["key"]),
     )
-    return Leased(job, data["fence"])
+    return Leased(job, data["fence"], data.get("submitted_by") or "")

@@ -14,25 +14,67 @@ from semel.worker.doors import LOST, Away, Leased, Lost, Report, leased_of
 # Beyond what a gateway is asked to wait for: a busy one needs a while to answer.
 _ANSWER_S = 15.0
 
+# Asked by whoever wants to know which tenant a key is of: any role may, and it changes nothing.
+_LOOK = "/api/v1/workflows?limit=1"
+
+_TENANT = "X-Tenant-ID"
+
 
 class Refused(SemelError):
     """The gateway refused."""
 
 
-class HttpDoor:
-    """Who the worker is, and of which tenant, the API key says; `tenant` is only checked against it."""
+async def tenant_at(server: str, api_key: str | None, named: str | None) -> str:
+    """The tenant that a worker with this key works for: the key's own; at a desk without keys the named one.
 
-    def __init__(self, server: str, api_key: str | None, worker_id: str, tenant: str | None = None) -> None:
-        headers = {"Content-Type": "application/json"}
-        headers |= {"X-API-Key": api_key} if api_key else {}
-        headers |= {"X-Tenant-ID": tenant} if tenant else {}
+    Refused if another is named. Nothing is leased by asking.
+    """
+    async with httpx.AsyncClient(base_url=server, headers=_headers(api_key, named)) as client:
+        response = await _answered(client, server, "GET", _LOOK, None, _ANSWER_S)
+    own = response.headers.get(_TENANT)
+    problem = _problem(response)
+    if problem.get("code") == "tenant_mismatch":
+        raise _other_tenant(str(named), own)
+    if not response.is_success:
+        raise _refusal(response, server)
+    if own is None and named is None:
+        raise Refused(
+            f"{server} does not say which tenant the key is of. Nothing was leased.",
+            corrective_action="Name it with --tenant: then the gateway checks it. Or update the gateway.",
+        )
+    return str(own or named)
+
+
+def _headers(api_key: str | None, tenant: str | None) -> dict[str, str]:
+    headers = {"Content-Type": "application/json"}
+    headers |= {"X-API-Key": api_key} if api_key else {}
+    return headers | ({_TENANT: tenant} if tenant else {})
+
+
+def _other_tenant(named: str, own: str | None) -> Refused:
+    whose = f"the tenant {own}" if own else "another tenant"
+    refused = Refused(
+        f"The API key is of {whose}, not of {named}. Nothing was leased.",
+        corrective_action="Leave --tenant out: the key says which tenant it works for.",
+    )
+    refused.code = "tenant_mismatch"
+    return refused
+
+
+class HttpDoor:
+    """Who the worker is, and of which tenant, the API key says; every request names the tenant."""
+
+    def __init__(self, server: str, api_key: str | None, worker_id: str, tenant: str) -> None:
+        self.tenant = tenant
         self._server = server
+        self._api_key = api_key
         self._worker_id = worker_id
+        headers = _headers(api_key, tenant)
         self._client = httpx.AsyncClient(base_url=server, headers=headers, timeout=_ANSWER_S)
 
     async def open(self) -> None:
-        """Somebody answers there."""
-        await self._send("GET", "/healthz", None, 0)
+        """Somebody answers there, and serves this tenant."""
+        await tenant_at(self._server, self._api_key, self.tenant)
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -61,14 +103,20 @@ class HttpDoor:
         await self._send("POST", f"/api/v1/jobs/{leased.job.job_id}/result", body, 0)
 
     async def _send(self, method: str, path: str, body: Any, wait_s: float) -> Any:
-        content = None if body is None else orjson.dumps(body)
-        try:
-            response = await self._client.request(method, path, content=content, timeout=_ANSWER_S + wait_s)
-        except httpx.HTTPError as wrong:
-            raise Away(f"{self._server} does not answer: {type(wrong).__name__}.") from wrong
+        response = await _answered(self._client, self._server, method, path, body, _ANSWER_S + wait_s)
         if response.is_success:
             return _json(response)
         raise _refusal(response, self._server)
+
+
+async def _answered(
+    client: httpx.AsyncClient, server: str, method: str, path: str, body: Any, within_s: float
+) -> httpx.Response:
+    content = None if body is None else orjson.dumps(body)
+    try:
+        return await client.request(method, path, content=content, timeout=within_s)
+    except httpx.HTTPError as wrong:
+        raise Away(f"{server} does not answer: {type(wrong).__name__}.") from wrong
 
 
 def _json(response: httpx.Response) -> Any:
@@ -78,10 +126,14 @@ def _json(response: httpx.Response) -> Any:
         return {}
 
 
+def _problem(response: httpx.Response) -> dict[str, Any]:
+    problem = _json(response)
+    return problem if isinstance(problem, dict) else {}
+
+
 def _refusal(response: httpx.Response, server: str) -> SemelError:
     """What a refusal means to a worker: the job is lost, nobody is there, or the worker may not."""
-    problem = _json(response)
-    problem = problem if isinstance(problem, dict) else {}
+    problem = _problem(response)
     code, detail = problem.get("code", ""), problem.get("detail", "")
     if code in LOST:
         return Lost()

@@ -31,6 +31,10 @@ class StoreDoor:
         self._worker_id = worker_id
         self._tasks: list[asyncio.Task[None]] = []
 
+    @property
+    def tenant(self) -> str:
+        return self._caller.tenant
+
     async def open(self) -> None:
         await self._bus.start()
         works = [self._flow.upkeep.run()]

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from semel.contract import Contract
+from semel.errors import OpenError
 from semel.ledger import Ledger
 from semel.probing import Prober
 from semel.worker.attempt import Attempt, Slots, Tell, Workshop
@@ -81,6 +82,7 @@ class Worker:
         if self._asked_to_stop:
             shop.stopping.set_result(None)
         try:
+            self._check_tenant()
             await self._door.open()
             self._tell("worker.started", worker_id=self._worker_id, topics=sorted(self._handlers))
             probing = self._begin_probing(shop)
@@ -95,6 +97,13 @@ class Worker:
         finally:
             shop.loops.close()
             await self._door.close()
+
+    def _check_tenant(self) -> None:
+        if self._door.tenant != self._ledger.tenant:
+            raise OpenError(
+                f"The jobs are of the tenant {self._door.tenant}, and the ledger keeps records of "
+                f"{self._ledger.tenant}: other workers would not know what was done. Nothing was leased."
+            )
 
     def _workshop(self) -> Workshop:
         return Workshop(
