@@ -20,6 +20,7 @@ from semel.contract import Contract
 from semel.keys import Key
 from semel.record import Address, Command, Look, Reply, Settle, State
 from semel.result import ToolError, ToolResult
+from semel.running import Attempt
 from semel.stores.base import Query, Store
 from semel.transaction import Transaction
 
@@ -33,6 +34,7 @@ class Enter(NamedTuple):
     key: Key | None
     fence: int
     opened: list[Transaction]  # where the tool's transaction is noted, for whoever has to end it
+    attempt: Attempt | None = None  # the call that it is, or is part of
 
 
 class Entered(NamedTuple):
@@ -185,6 +187,12 @@ def current_key() -> Key | None:
     """The key of the tool that runs here."""
     running = _running.get()
     return running.key if running else None
+
+
+def current_attempt() -> Attempt | None:
+    """The call whose tool runs here."""
+    running = _running.get()
+    return running.attempt if running else None
 
 
 def current_fence() -> int | None:

@@ -2,15 +2,24 @@
 
 The standard library's Condition, Event and Semaphore take their locks in Python code: a ctrl-C between two of
 its lines leaves such a lock locked for good. The locks here are taken and released by single calls.
+
+And nobody waits for itself. A handler of a signal, or a finaliser, runs on a thread that may be in the middle
+of a store: it holds a lock, or leads a commit for which others wait. Whoever begins something in a store does
+so under a mark of its thread (`alone`), and code that comes back in on that thread is refused at once.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from math import inf
+from typing import Any, TypeVar, cast
 
 from semel.clock import SYSTEM
+from semel.errors import StoreUnavailable
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 # Who waits is woken; this is for the one whose waker was interrupted on the way.
 _LOOK_AGAIN_S = 1.0
@@ -74,3 +83,72 @@ class Flag:
 
     def wait(self, seconds: float = inf) -> bool:
         return self._gates.wait(self.is_set, seconds)
+
+
+# --- nobody waits for itself ----------------------------------------------------------------------
+
+_threads = threading.local()
+
+
+def _mark() -> threading.Lock:
+    """This thread's own: locked while it is in the middle of a store. In one call, as a handler may come."""
+    mark = getattr(_threads, "mark", None)
+    return cast(threading.Lock, mark or _threads.__dict__.setdefault("mark", threading.Lock()))
+
+
+def is_inside() -> bool:
+    """Whether this thread is in the middle of a store, and whoever asks came in between."""
+    return _mark().locked()
+
+
+def alone() -> threading.Lock:
+    """What whoever begins something in a store holds by `with` until it is through.
+
+    StoreUnavailable where this thread is in the middle of such a thing: only it can end that, and it is here.
+    """
+    mark = _mark()
+    if mark.locked():
+        raise StoreUnavailable(
+            "This thread is in the middle of the store, and this call came in between (from a signal handler "
+            "or a finaliser); nothing was done.",
+            corrective_action="Call again when the handler has returned, or from another thread.",
+            retry_after_s=0.1,
+        )
+    return mark
+
+
+def inside() -> threading.Lock:
+    """The same for a part of it, which may be done alone as well."""
+    mark = _mark()
+    return threading.Lock() if mark.locked() else mark
+
+
+def entering(method: F) -> F:
+    """A method that begins something in a store: `alone` from its beginning to its end."""
+
+    @functools.wraps(method)
+    def entered(*args: Any, **kwargs: Any) -> Any:
+        with alone():
+            return method(*args, **kwargs)
+
+    return cast(F, entered)
+
+
+def within(method: F) -> F:
+    """A method that does a part of it: `inside`, and never refused."""
+
+    @functools.wraps(method)
+    def entered(*args: Any, **kwargs: Any) -> Any:
+        with inside():
+            return method(*args, **kwargs)
+
+    return cast(F, entered)
+
+
+def reserve_thread() -> None:
+    """This thread is Semel's own, and others wait for what it does: no tool runs on it."""
+    _threads.reserved = True
+
+
+def is_reserved() -> bool:
+    return getattr(_threads, "reserved", False)

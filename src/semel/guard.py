@@ -12,7 +12,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from semel import approvals, errors, owner
 from semel.contract import Contract
-from semel.drive import ELAPSED, Answer, Ask, Await, Commit, Deciding, Enter, Entered, Pause, Wish
+from semel.drive import (
+    ELAPSED,
+    Answer,
+    Ask,
+    Await,
+    Commit,
+    Deciding,
+    Enter,
+    Entered,
+    Pause,
+    Wish,
+    current_attempt,
+)
 from semel.flow import calls
 from semel.keys import Key, fingerprint
 from semel.limits import SETTLE_BUDGET_S
@@ -37,7 +49,7 @@ from semel.record import (
     settled_by,
 )
 from semel.result import CannotTell, DidNotHappen, Happened, ToolError, ToolResult
-from semel.transaction import Transaction
+from semel.running import Attempt
 from semel.unfinished import OpenCalls
 
 if TYPE_CHECKING:
@@ -48,30 +60,6 @@ log = logging.getLogger("semel")
 SCOPE = "tool"
 
 _REFUSED_LATER = "The tool was refused now, but an earlier entry may have taken effect."
-
-
-class Attempt:
-    """How far a call has come with its key, for the moment in which it is interrupted."""
-
-    __slots__ = ("entered", "opened", "record", "settled", "token")
-
-    def __init__(self) -> None:
-        self.token: bytes | None = None  # while the key may be held by it, and its last word is not said
-        self.entered = False  # whether the tool may have begun
-        self.record: Record | None = None  # as the store last gave it
-        self.settled = False  # whether its answer is on record
-        self.opened: list[Transaction] = []  # for the tool
-
-    def begin(self, token: bytes) -> None:
-        self.token, self.entered = token, False
-
-    def end(self) -> None:
-        self.token = None
-
-    def roll_back(self) -> None:
-        """Nobody is going to commit what the tool wrote."""
-        for transaction in self.opened:
-            transaction.roll_back()
 
 
 class Call(NamedTuple):
@@ -96,9 +84,12 @@ def guarded(call: Call) -> Deciding:
     """One guarded call from the claim to its answer; raises what the contract answers instead of a value."""
     if call.contract.transaction_parameters:
         _refuse_without_transactions(call)
+    running = call.ledger.running
+    running.refuse(call.attempt)
     claim = _claim(call)
     deadline = 0.0
     try:
+        running.calls.add(call.attempt)
         while True:
             reply = yield from _take(call, claim)
             record = reply.record
@@ -128,13 +119,16 @@ def guarded(call: Call) -> Deciding:
     except BaseException as interrupt:
         _let_go(call, interrupt)
         raise
+    finally:
+        running.calls.discard(call.attempt)
+        running.gone()
 
 
 def unrecorded(
     contract: Contract, instance: Any, arguments: dict[str, Any], chance: Callable[[], float]
 ) -> Deciding:
     """A call of a tool that keeps no record: validated, tried again where that is declared, nothing else."""
-    enter = Enter(contract, instance, arguments, None, 0, [])
+    enter = Enter(contract, instance, arguments, None, 0, [], current_attempt())
     try:
         value = yield enter
     except contract.transient as error:
@@ -210,8 +204,15 @@ def _let_go(call: Call, interrupt: BaseException) -> None:
 
 
 def _submit(call: Call, last_word: Settle | Park | Release) -> None:
-    """For a caller that may not be asked to wait: the store carries it out all the same."""
-    call.ledger.store.submit(last_word)
+    """For a caller that may not be asked to wait: the store carries it out all the same.
+
+    It is on its way out by an exception of its own, which nothing here replaces.
+    """
+    try:
+        call.ledger.store.submit(last_word)
+    except errors.SemelError as error:
+        if not call.ledger.running.ended:  # else it was said by whoever closed the ledger
+            log.warning("semel: %s of %s was not written: %s", type(last_word).__name__, call.key, error)
     call.attempt.end()
 
 
@@ -242,6 +243,12 @@ def _wait_for_owner(call: Call, record: Record, now_us: int, deadline: float) ->
     assert record.lease_until is not None
     lease_left_s = max(0.001, (record.lease_until - now_us) / 1e6)
     patience_s = deadline - (yield ELAPSED)
+    if call.ledger.running.above(call.attempt):
+        raise errors.InFlight(
+            "This very call is under way further up on this thread or task, which would wait for itself; "
+            "the tool did not run a second time.",
+            retry_after_s=round(min(lease_left_s, 1.0), 3),
+        )
     if call.contract.in_flight == "refuse" or patience_s <= 0:
         raise errors.InFlight(retry_after_s=round(min(lease_left_s, 1.0), 3))
     yield Await(call.at, record.token, min(lease_left_s, patience_s))
@@ -260,12 +267,16 @@ def _perform(call: Call, reply: Reply) -> Deciding:
         arguments = yield from _first_arguments(call, record)
     # Before the tool can change them: what is struck out of an error has to be known when it comes.
     secrets = contract.arguments.secrets_of(arguments) if contract.arguments.guards else []
-    enter = Enter(contract, call.instance, arguments, call.key, record.fence, call.attempt.opened)
+    enter = Enter(
+        contract, call.instance, arguments, call.key, record.fence, call.attempt.opened, call.attempt
+    )
     entered_before = False
     try:
         # Begun and ended inside, so that a call that is interrupted just there is not kept alive by its beat.
         beat = keeper.begin(call.at, record.token, contract.lease_us, contract.run_limit_us)
         call.attempt.entered = True
+        if call.ledger.running.ended:  # in this order: whoever closes looks at `entered` after it set this
+            raise _NeverEntered
         try:
             value = yield enter
         except contract.transient as error:
@@ -283,8 +294,17 @@ def _perform(call: Call, reply: Reply) -> Deciding:
     except BaseException as error:
         keeper.end(record.token)
         call.attempt.roll_back()
+        if isinstance(error, _NeverEntered):
+            _submit(call, _release_of(call, record.token))  # unless whoever closed the ledger has done it
+            raise errors.StoreUnavailable(
+                "The ledger was closed; the tool did not run.", corrective_action="Open it anew."
+            ) from None
         return (yield from _failed(call, record, error, secrets, later=entered_before))
     return (yield from _succeeded(call, record, value, secrets))
+
+
+class _NeverEntered(Exception):
+    """The ledger was closed just before the tool."""
 
 
 def _first_arguments(call: Call, record: Record) -> Generator[Wish, Any, dict[str, Any]]:
@@ -511,6 +531,10 @@ def _finish(call: Call, command: Settle | Park | Release) -> Generator[Wish, Any
             call.attempt.end()
             return reply
         except errors.StoreUnavailable as away:
+            if call.ledger.running.ended:
+                call.attempt.end()
+                text = "The tool ran, but the ledger was closed before its outcome was recorded."
+                raise in_doubt_error(call.contract, text) from away
             now = yield ELAPSED
             give_up = give_up or now + SETTLE_BUDGET_S
             if now + pause_s >= give_up:

@@ -21,7 +21,7 @@ from semel.ages import Ages
 from semel.audit import Event
 from semel.clock import Clock
 from semel.errors import InFlight, OutcomeUnknown, SemelError, StoreUnavailable
-from semel.gates import Flag
+from semel.gates import Flag, reserve_thread
 from semel.record import Address, Command, Look, Record, Renew, Settle
 from semel.stores.base import AppendEvents, Store
 from semel.sweep import Sweeper
@@ -96,7 +96,6 @@ class Keeper:
         """As new: also in a forked child, where the parent's thread, calls and locks do not exist."""
         self._beats: dict[bytes, Beat] = {}
         self._awake = Flag()
-        self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._wake_at = float("inf")
         self._sweep_at = self._clock.monotonic() + _SWEEP_EVERY_S * self._clock.random()
@@ -144,14 +143,16 @@ class Keeper:
     # --- the thread -------------------------------------------------------------------------------
 
     def _start(self) -> None:
+        """Without a lock, on which a finaliser that comes in between would wait for itself."""
         self._wrote = True
-        with self._starting:
-            if self._thread is None and not self._closing and self._clock.runs:
-                self._thread = threading.Thread(target=self._run, name=KEEPER_THREAD, daemon=True)
-                self._thread.start()
+        if self._thread is None and not self._closing and self._clock.runs:
+            thread = threading.Thread(target=self._run, name=KEEPER_THREAD, daemon=True)
+            thread.start()
+            self._thread = thread  # once it runs; of two that were started at once the last goes on
 
     def _run(self) -> None:
-        while not self._closing:
+        reserve_thread()
+        while not self._closing and self._thread in (None, threading.current_thread()):
             nap = self.run_once()
             self._clock.wait(self._awake, nap)
             self._awake.clear()

@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING, Any
 from semel.approvals import Approvals
 from semel.cache import SettledCache
 from semel.clock import SYSTEM, Clock
+from semel.closing import Closing
+from semel.drive import current_attempt
+from semel.durations import Duration, microseconds
 from semel.errors import OpenError
 from semel.keeper import Keeper
 from semel.records import Records
+from semel.running import Running
 from semel.step import Conversation, Step, open_step, resumed_step
 from semel.stores.urls import open_store
 from semel.sweep import Sweeper
@@ -27,6 +31,9 @@ if TYPE_CHECKING:
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 DEFAULT_URL = "sqlite:///semel.db"
+
+# What a call to a slow provider takes; shorter than what most supervisors wait after SIGTERM.
+CLOSE_WITHIN = "30s"
 
 
 def open(url: str | None = None, *, tenant: str = "default", clock: Clock = SYSTEM) -> Ledger:
@@ -47,6 +54,8 @@ class Ledger:
         self.tally = Tally()
         self.sweeper = Sweeper(store)
         self.keeper = Keeper(store, self.tally, self.sweeper)
+        self.running = Running()
+        self._closing = Closing(store, self.keeper, self.running)
         self.approvals = Approvals(store, tenant, self.keeper.notice)
         self.records = Records(store, tenant, self.keeper.notice)
 
@@ -76,13 +85,20 @@ class Ledger:
         """A conversation that numbers its steps from `at`."""
         return Conversation(self, name, at, scopes, principal)
 
-    def close(self) -> None:
-        """What was counted is written, background work ends, the store is closed."""
-        self.keeper.close()
-        self.store.close()
+    def close(self, within: Duration = CLOSE_WITHIN) -> None:
+        """No call begins any more, running ones are let end, for at most so long; the rest is in doubt.
 
-    async def aclose(self) -> None:
-        await asyncio.to_thread(self.close)
+        Then what was counted is written, background work ends and the store is closed. A tool that closes is
+        not waited for: its own call is in doubt. A handler of a signal, or a finaliser, that comes in between
+        while Semel writes is told at once: the ledger is closed as soon as that call has had its last word.
+        """
+        self._closing.close(_seconds(within), current_attempt())
+
+    async def aclose(self, within: Duration = CLOSE_WITHIN) -> None:
+        """The same for a task, which waits for other tasks' calls too, and not for its own."""
+        await asyncio.to_thread(
+            self._closing.close, _seconds(within), current_attempt(), asyncio.current_task()
+        )
 
     def __enter__(self) -> Ledger:
         return self
@@ -99,6 +115,10 @@ class Ledger:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
+
+
+def _seconds(within: Duration) -> float:
+    return microseconds(within, "within") / 1e6
 
 
 def _check_tenant(tenant: str) -> None:

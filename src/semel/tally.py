@@ -46,7 +46,9 @@ class Tally:
     def reset(self) -> None:
         """Nothing is counted: as in a forked child, whose parent writes down what it counted."""
         self._hits: deque[tuple[Hit | Record, int]] = deque()
-        self._lock = threading.Lock()
+        # Held by a thread on which a finaliser may count as well, which it does without waiting.
+        self._lock = threading.RLock()
+        self._counting = False
         self._counts: dict[Hit, tuple[int, int]] = {}
         self._ages: dict[tuple[str, str], Ages] = {}
 
@@ -79,20 +81,29 @@ class Tally:
 
     def _count(self) -> None:
         with self._lock:
-            # Most replays of a moment are of few records: what is the same for all of them is done once.
-            replays: dict[int, tuple[Record, list[int]]] = {}
-            for _ in range(len(self._hits)):
-                hit, now_us = self._hits.popleft()
-                if isinstance(hit, Record):
-                    if id(hit) not in replays:
-                        replays[id(hit)] = hit, []
-                        self._add(_hit(hit), 0, 0)  # its place in the log: what came first is told first
-                    replays[id(hit)][1].append(now_us)
-                else:
-                    self._add(hit, 1, now_us)
-            for record, times_us in replays.values():
-                self._add(_hit(record), len(times_us), max(times_us))
-                self._add_ages(record, times_us)
+            if self._counting:
+                return  # by this very thread, further up; what it does not take along is counted next time
+            self._counting = True
+            try:
+                self._count_hits()
+            finally:
+                self._counting = False
+
+    def _count_hits(self) -> None:
+        # Most replays of a moment are of few records: what is the same for all of them is done once.
+        replays: dict[int, tuple[Record, list[int]]] = {}
+        for _ in range(len(self._hits)):
+            hit, now_us = self._hits.popleft()
+            if isinstance(hit, Record):
+                if id(hit) not in replays:
+                    replays[id(hit)] = hit, []
+                    self._add(_hit(hit), 0, 0)  # its place in the log: what came first is told first
+                replays[id(hit)][1].append(now_us)
+            else:
+                self._add(hit, 1, now_us)
+        for record, times_us in replays.values():
+            self._add(_hit(record), len(times_us), max(times_us))
+            self._add_ages(record, times_us)
 
     def _add(self, hit: Hit, times: int, now_us: int) -> None:
         count, last_us = self._counts.get(hit, (0, 0))

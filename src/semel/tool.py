@@ -9,14 +9,15 @@ from typing import Any, NamedTuple
 from semel import errors
 from semel.clock import SYSTEM
 from semel.contract import Contract
-from semel.drive import Answer, adrive, drive
-from semel.guard import SCOPE, Attempt, Call, guarded, in_doubt_error, unrecorded
+from semel.drive import Answer, adrive, current_attempt, drive
+from semel.guard import SCOPE, Call, guarded, in_doubt_error, unrecorded
 from semel.keys import Key, derive, explicit, fingerprint, step_seed
 from semel.ledger import Ledger
 from semel.meaning import Meaning, meaning
 from semel.outcome import cleaned, replayed_value, told_by
 from semel.record import UNSETTLED, Address, Record, State
 from semel.result import ToolCall, ToolError, ToolResult
+from semel.running import Attempt
 from semel.step import Step, current_step, lists_of_open_calls
 from semel.tally import PERFORMED, REFUSED, Hit
 from semel.unfinished import Watched
@@ -201,8 +202,8 @@ class Tool:
         where = (step.conversation, step.path_text, step.principal) if step else ("", "[]", "")
         # A Key given by hand may be one that another tool derives, and what is derived is not compared again.
         keep = not isinstance(caller.key, Key)
-        noted = lists_of_open_calls()
-        return Call(contract, ledger, key, at, arguments, canonical, instance, *where, keep, Attempt(), noted)
+        attempt, noted = Attempt(at, contract.window_us, current_attempt()), lists_of_open_calls()
+        return Call(contract, ledger, key, at, arguments, canonical, instance, *where, keep, attempt, noted)
 
     def _key(self, caller: Caller, canonical: bytes) -> Key:
         ledger, step = caller.ledger, caller.step

@@ -1,9 +1,13 @@
-"""A ctrl-C at a chosen step of a call: wherever Python looks for signals, one can arrive."""
+"""A ctrl-C, or a handler that comes back in, at a chosen step of a call.
+
+Wherever Python looks for signals, one can arrive; and wherever it runs, it may collect garbage.
+"""
 
 from __future__ import annotations
 
 import dis
 import sys
+import threading
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, NamedTuple, TypeVar
@@ -56,6 +60,26 @@ def interrupted_at(moment: Moment, run: Callable[[], T]) -> T | None:
     return answer if came else None
 
 
+def re_entered_at(moment: Moment, run: Callable[[], T], deed: Callable[[], None]) -> tuple[T, bool]:
+    """What it answers, with a deed done at that moment on this thread; and whether that moment came."""
+    came = False
+
+    def look(now: Moment) -> None:
+        nonlocal came
+        if now == moment and not came:
+            came = True
+            deed()
+
+    return _watched(run, look), came
+
+
+def on_threads_to_come(look: Callable[[Moment], None]) -> None:
+    """Look at every step of every thread that is started from here on."""
+    profile, enter = _hooks(look)
+    threading.settrace(enter)
+    threading.setprofile(profile)
+
+
 def _in_a_finalizer(frame: FrameType | None) -> bool:
     """Where Python swallows whatever is raised."""
     while frame is not None:
@@ -66,8 +90,20 @@ def _in_a_finalizer(frame: FrameType | None) -> bool:
 
 
 def _watched(run: Callable[[], T], look: Callable[[Moment], None]) -> T:
-    """Run it, looking wherever Python looks for signals: where a function begins, where a loop goes round,
-    and after a call of a function that is not written in Python."""
+    """Run it, looking wherever Python looks for signals."""
+    profile, enter = _hooks(look)
+    sys.settrace(enter)
+    sys.setprofile(profile)
+    try:
+        return run()
+    finally:
+        sys.setprofile(None)
+        sys.settrace(None)
+
+
+def _hooks(look: Callable[[Moment], None]) -> tuple[Any, Any]:
+    """To look where a function begins, where a loop goes round, and after a call of a function that is not
+    written in Python."""
     times: dict[tuple[str, int, int], int] = {}
 
     def here(frame: FrameType) -> None:
@@ -92,10 +128,4 @@ def _watched(run: Callable[[], T], look: Callable[[Moment], None]) -> T:
 
         return loop_back
 
-    sys.settrace(enter)
-    sys.setprofile(profile)
-    try:
-        return run()
-    finally:
-        sys.setprofile(None)
-        sys.settrace(None)
+    return profile, enter

@@ -18,11 +18,18 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Process:
-    """A process that plays a scene of tests.faults.scenes."""
+    """A process that plays a scene of tests.faults.scenes, or of another module like it."""
 
-    def __init__(self, scene: str, told: dict[str, Any], *, under: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        scene: str,
+        told: dict[str, Any],
+        *,
+        under: Sequence[str] = (),
+        module: str = "tests.faults.scenes",
+    ) -> None:
         self._popen = subprocess.Popen(
-            [*under, sys.executable, "-m", "tests.faults.scenes", scene, json.dumps(told)],
+            [*under, sys.executable, "-m", module, scene, json.dumps(told)],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -69,6 +76,11 @@ class Process:
         said, content = line
         assert said == word, f"it said {said!r} {content!r} instead of {word!r}"
         return content
+
+    def complaints(self) -> str:
+        """What it said on its way out, once it has ended."""
+        self._readers[1].join(PATIENCE_S)
+        return "".join(self._complaints)
 
     def go_on(self) -> None:
         """Whatever it waits for has come."""

@@ -8,7 +8,8 @@ What a store must hold to, and what tests/conformance checks:
 - a reply is given only after the step is as durable as `durability` says;
 - a command may be repeated by its owner after a lost reply: same answer, no second event;
 - a store that cannot answer raises StoreUnavailable, one that finds damage StoreCorrupt: no driver's errors;
-- once an asynchronous command is submitted it is carried out, also if its caller is cancelled meanwhile.
+- once an asynchronous command is submitted it is carried out, also if its caller is cancelled meanwhile;
+- whoever comes back in on a thread that is in the middle of it is refused at once (semel.gates, `entering`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Generic, Literal, TypeVar
 from semel.audit import Event, Seal
 from semel.clock import SYSTEM, Clock
 from semel.errors import ContractError
-from semel.gates import Flag
+from semel.gates import Flag, inside
 from semel.record import Address, Command, Record, Reply, State
 from semel.transaction import Transaction
 
@@ -252,12 +253,12 @@ class Waiters:
 
     def add(self, at: Address, loop: asyncio.AbstractEventLoop | None = None) -> Waiter:
         waiter = Waiter(loop)
-        with self._lock:
+        with inside(), self._lock:
             self._waiting.setdefault(at, []).append(waiter)
         return waiter
 
     def remove(self, at: Address, waiter: Waiter) -> None:
-        with self._lock:
+        with inside(), self._lock:
             present = self._waiting.get(at, [])
             if waiter in present:
                 present.remove(waiter)
@@ -268,7 +269,7 @@ class Waiters:
         """The record changed: whoever waits looks again."""
         if not self._waiting:
             return
-        with self._lock:
+        with inside(), self._lock:
             woken = self._waiting.pop(at, [])
         for waiter in woken:
             waiter.wake()

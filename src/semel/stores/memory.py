@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 from semel import audit
 from semel.audit import Event, Seal
 from semel.clock import SYSTEM, Clock
+from semel.gates import entering
 from semel.record import (
     Address,
     Claim,
@@ -73,6 +74,7 @@ class MemoryStore(Store):
     def secret_key(self) -> bytes:
         return self._secret_key
 
+    @entering
     def perform(self, command: Command) -> Reply:
         at = command.asked.at if type(command) is Claim else command.at  # type: ignore[union-attr]
         with self._lock:
@@ -94,6 +96,7 @@ class MemoryStore(Store):
     def submit(self, command: Command) -> None:
         self.perform(command)
 
+    @entering
     def ask(self, query: Query[T]) -> T:
         with self._lock:
             return cast(T, self._answers[type(query)](query))

@@ -24,7 +24,7 @@ from typing import Any
 
 from semel.clock import SYSTEM
 from semel.errors import SemelError, StoreUnavailable
-from semel.gates import Gates, on_main_thread
+from semel.gates import Gates, alone, entering, inside, on_main_thread
 from semel.record import Address, Command, Reply
 from semel.stores.base import Waiters
 from semel.stores.documents import Commit, Committed
@@ -178,7 +178,7 @@ class Dispatch:
     async def _ado(self, work: Work) -> Any:
         loop = work.loop = asyncio.get_running_loop()
         work.future = loop.create_future()
-        with self._lock:
+        with alone(), self._lock:
             self._refuse_if_closed()
             self._queue.append(work)
             if loop not in self._ticking:
@@ -187,7 +187,7 @@ class Dispatch:
         return await work.future
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
-        with self._lock:
+        with inside(), self._lock:
             self._ticking.discard(loop)
             self._go_on()
 
@@ -281,7 +281,7 @@ class Dispatch:
         """With the lock held: a thread of the store's own runs it, or looks into the queue if it is empty."""
         if self._threads < self._abreast:
             # Counted once it runs: one thread too many does no harm.
-            threading.Thread(target=self._serve, name="semel-postgres", daemon=True).start()
+            threading.Thread(target=entering(self._serve), name="semel-postgres", daemon=True).start()
             self._threads += 1
         self._batches.put(batch)
 

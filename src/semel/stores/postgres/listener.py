@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 
 from semel.clock import SYSTEM
+from semel.gates import entering
 from semel.record import Address
 from semel.stores.base import Waiters
 from semel.stores.postgres import statements as sql
@@ -59,7 +60,10 @@ class Listener:
                 heard, self._bell = os.pipe()
                 os.set_blocking(self._bell, False)
                 self._thread = threading.Thread(
-                    target=self._listen, args=(heard, self._bell), name="semel-postgres-listener", daemon=True
+                    target=entering(self._listen),
+                    args=(heard, self._bell),
+                    name="semel-postgres-listener",
+                    daemon=True,
                 )
                 self._thread.start()
             else:

@@ -12,6 +12,7 @@ from typing import TypeVar, cast
 
 from semel.clock import SYSTEM, Clock
 from semel.errors import OpenError, StoreCorrupt
+from semel.gates import entering
 from semel.record import Command, Reply
 from semel.stores.base import AppendEvents, Finding, Query, Store, Waiters
 from semel.stores.documents import Commit
@@ -146,6 +147,7 @@ class PostgresStore(Store):
 
     # --- commands --------------------------------------------------------------------------------
 
+    @entering
     def perform(self, command: Command) -> Reply:
         if self._dispatch.owed:
             self._dispatch.flush()
@@ -155,9 +157,11 @@ class PostgresStore(Store):
         # Behind what was submitted for the same record it waits anyway.
         return await self._dispatch.aperform(command)
 
+    @entering
     def submit(self, command: Command) -> None:
         self._dispatch.submit(command)
 
+    @entering
     def begin(self, *, asynchronous: bool) -> Transaction:
         try:
             return PostgresTransaction(
@@ -172,6 +176,7 @@ class PostgresStore(Store):
 
     # --- queries ---------------------------------------------------------------------------------
 
+    @entering
     def ask(self, query: Query[T]) -> T:
         if self._dispatch.owed:
             self._dispatch.flush()
@@ -205,9 +210,11 @@ class PostgresStore(Store):
 
     # --- around ----------------------------------------------------------------------------------
 
+    @entering
     def watch(self) -> None:
         self._listener.start()
 
+    @entering
     def findings(self) -> list[Finding]:
         try:
             with self._pool.link() as link:
@@ -216,10 +223,12 @@ class PostgresStore(Store):
         except Failure as failure:
             raise trouble.translated(failure) from failure
 
+    @entering
     def flush(self) -> None:
         """What was submitted before is carried out."""
         self._dispatch.flush()
 
+    @entering
     def close(self) -> None:
         self._dispatch.close()
         self._listener.close()

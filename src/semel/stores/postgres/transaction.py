@@ -7,6 +7,7 @@ from collections.abc import Callable
 import psycopg
 from psycopg import pq
 
+from semel.gates import entering, within
 from semel.record import Reply, Settle
 from semel.stores.base import Waiters
 from semel.stores.postgres import statements as sql
@@ -48,6 +49,7 @@ class PostgresTransaction(Transaction):
             pool.leave(self._place)
             raise
 
+    @entering
     def settle(self, command: Settle) -> Reply:
         self._end.commit()
         try:
@@ -77,6 +79,7 @@ class PostgresTransaction(Transaction):
         link.script("COMMIT" if reply.applied else "ROLLBACK")
         return reply
 
+    @within
     def roll_back(self) -> None:
         """Without a word where an event loop would have to wait for it: the server rolls back what is cut."""
         if not self._end.roll_back():

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from semel.clock import SYSTEM
 from semel.errors import SemelError, StoreUnavailable
-from semel.gates import Gates
+from semel.gates import Gates, entering, inside
 from semel.record import Command
 
 log = logging.getLogger("semel")
@@ -40,9 +40,9 @@ class Errands:
 
     def add(self, command: Command) -> None:
         self._queue.append(command)
-        with self._lock:
+        with inside(), self._lock:
             if self._thread is None:
-                thread = threading.Thread(target=self._run, name="semel-redis-errands", daemon=True)
+                thread = threading.Thread(target=entering(self._run), name="semel-redis-errands", daemon=True)
                 thread.start()
                 self._thread = thread
         self._changed.open()

@@ -13,6 +13,7 @@ import hiredis
 
 from semel.clock import SYSTEM, Clock
 from semel.errors import SemelError, StoreCorrupt
+from semel.gates import alone, entering, inside
 from semel.record import Address, Command, Look, Reply
 from semel.stores.base import Finding, Query, Store
 from semel.stores.redis import documents, opening, queries, settings, trouble
@@ -75,6 +76,7 @@ class RedisStore(Store):
 
     # --- commands ---------------------------------------------------------------------------------
 
+    @entering
     def perform(self, command: Command) -> Reply:
         if self._errands.owed:
             self._after_errands(command)
@@ -87,6 +89,7 @@ class RedisStore(Store):
         return self._heard(command, request, self._calls.call(request, command))
 
     async def aperform(self, command: Command) -> Reply:
+        alone()
         if self._lost is not None:
             raise self._refusal()
         if self._errands.owed:
@@ -94,8 +97,11 @@ class RedisStore(Store):
         request = self._desk.request(command)
         return self._heard(command, request, await self._line().call(request, command))
 
+    @entering
     def submit(self, command: Command) -> None:
-        if asyncio._get_running_loop() is None or self._closed:
+        if self._closed:
+            raise trouble.closed()
+        if asyncio._get_running_loop() is None:
             self._errands.add(command)
         else:
             # Behind what this loop asked before; if the loop ends too soon, a thread does it.
@@ -127,6 +133,7 @@ class RedisStore(Store):
 
     # --- queries ----------------------------------------------------------------------------------
 
+    @entering
     def ask(self, query: Query[T]) -> T:
         if self._lost is not None:
             raise self._refusal()
@@ -141,6 +148,7 @@ class RedisStore(Store):
             return cast(T, self._told(stop.value))
 
     async def aask(self, query: Query[T]) -> T:
+        alone()
         if self._lost is not None:
             raise self._refusal()
         if self._errands.owed:
@@ -181,7 +189,7 @@ class RedisStore(Store):
         return line if line is not None else self._new_line(loop)
 
     def _new_line(self, loop: asyncio.AbstractEventLoop) -> Line:
-        with self._lines_lock:
+        with inside(), self._lines_lock:
             if self._closed:
                 raise trouble.closed()
             self._close_lines_of_ended_loops()
@@ -194,6 +202,7 @@ class RedisStore(Store):
 
     # --- waiting ----------------------------------------------------------------------------------
 
+    @entering
     def watch(self) -> None:
         self._watcher.start()
 
@@ -209,6 +218,7 @@ class RedisStore(Store):
 
     # --- around -----------------------------------------------------------------------------------
 
+    @entering
     def findings(self) -> list[Finding]:
         ask = self._calls.to_node
         found = [settings.read(node, ask) for node in self._nodes.all()]
@@ -216,21 +226,27 @@ class RedisStore(Store):
         drift_us = int(seconds) * 1_000_000 + int(us) - SYSTEM.now_us()
         return list(settings.findings(found, drift_us))
 
+    @entering
     def flush(self) -> None:
         """What was submitted before is carried out."""
+        self._flush()
+
+    def _flush(self) -> None:
         with self._lines_lock:
             self._close_lines_of_ended_loops()
         self._errands.flush(self.options.timeout_s)
 
+    @entering
     def close(self) -> None:
         self._watcher.close()
-        self.flush()
+        self._flush()
         self._errands.close()
         with self._lines_lock:
             self._closed = True
             lines, self._lines = self._lines, {}
         for loop, line in lines.items():
-            if loop.is_running() and asyncio._get_running_loop() is not loop:
+            if loop.is_running():
+                # Soon, on its own loop too: that may be in the middle of a connection.
                 loop.call_soon_threadsafe(line.close)
             else:
                 line.close()

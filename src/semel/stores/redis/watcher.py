@@ -15,6 +15,7 @@ import hiredis
 
 from semel.clock import SYSTEM
 from semel.errors import SemelError
+from semel.gates import entering
 from semel.record import Address, Reply, State, lapsed
 from semel.stores.base import Waiters
 from semel.stores.redis.wire import Wire, packed
@@ -58,7 +59,9 @@ class Watcher:
             if self._thread is None:
                 self._bell = os.pipe()
                 os.set_blocking(self._bell[1], False)
-                self._thread = threading.Thread(target=self._run, name="semel-redis-watcher", daemon=True)
+                self._thread = threading.Thread(
+                    target=entering(self._run), name="semel-redis-watcher", daemon=True
+                )
                 self._thread.start()
             self._ring()
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import os
 import weakref
+from threading import Lock
 from typing import Protocol
 
 from semel.clock import SYSTEM
+from semel.gates import inside, is_inside
 
 # Longer than a store waits for another process by default. After that the fork goes ahead all the same, and
 # the store refuses in the child.
@@ -31,6 +33,7 @@ class Forking(Protocol):
 
 _stores: weakref.WeakSet[Forking] = weakref.WeakSet()
 _paused: list[tuple[Forking, bool]] = []
+_marks: list[Lock] = []
 
 
 def register(store: Forking) -> None:
@@ -38,8 +41,22 @@ def register(store: Forking) -> None:
 
 
 def _before() -> None:
+    if is_inside():
+        # What this thread is in the middle of does not end before it has forked.
+        _paused.extend((store, False) for store in list(_stores))
+        return
+    # Until it has forked it is in the middle of all of them: code that comes back in would wait for itself.
+    _marks.append(inside())
+    _marks[-1].acquire()
     give_up_at = SYSTEM.monotonic() + _WAIT_S
     _paused.extend((store, store.pause(give_up_at)) for store in list(_stores))
+
+
+def _go_on() -> None:
+    while _marks:
+        mark = _marks.pop()
+        if mark.locked():
+            mark.release()
 
 
 def _in_parent() -> None:
@@ -48,6 +65,7 @@ def _in_parent() -> None:
     for store, quiet in paused:
         if quiet:
             store.resume()
+    _go_on()
 
 
 def _in_child() -> None:
@@ -55,6 +73,7 @@ def _in_child() -> None:
     _paused.clear()
     for store, quiet in paused:
         store.renew(usable=quiet)
+    _go_on()
 
 
 if hasattr(os, "register_at_fork"):

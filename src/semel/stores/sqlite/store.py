@@ -11,6 +11,7 @@ from typing import TypeVar, cast
 
 from semel.clock import SYSTEM, Clock
 from semel.errors import OpenError, StoreUnavailable
+from semel.gates import entering
 from semel.record import Address, Claim, Command, Look, Record, Reply, apply
 from semel.stores.base import Finding, Query, Store, Waiters
 from semel.stores.sqlite import findings, forks, queries, statements, trouble
@@ -89,6 +90,7 @@ class SqliteStore(Store):
 
     # --- commands --------------------------------------------------------------------------------
 
+    @entering
     def perform(self, command: Command) -> Reply:
         writer, kind = self._writer, type(command)
         if kind is Look and not writer.owed:
@@ -107,6 +109,7 @@ class SqliteStore(Store):
     async def aperform(self, command: Command) -> Reply:
         return cast(Reply, await self._writer.aperform(command))
 
+    @entering
     def submit(self, command: Command) -> None:
         self._writer.submit(command)
 
@@ -117,6 +120,7 @@ class SqliteStore(Store):
             raise trouble.translated(error, command) from error
         return None if row is None else record_of(row)
 
+    @entering
     def begin(self, *, asynchronous: bool) -> Transaction:
         return SqliteTransaction(
             self._connect, self._performer, self.waiters, self._busy_s, asynchronous=asynchronous
@@ -124,6 +128,7 @@ class SqliteStore(Store):
 
     # --- queries ---------------------------------------------------------------------------------
 
+    @entering
     def ask(self, query: Query[T]) -> T:
         answer = queries.ANSWERS.get(type(query))
         if answer is None:
@@ -142,9 +147,11 @@ class SqliteStore(Store):
 
     # --- around ----------------------------------------------------------------------------------
 
+    @entering
     def watch(self) -> None:
         self._watcher.start()
 
+    @entering
     def findings(self) -> list[Finding]:
         def look_at(reader: sqlite3.Connection) -> list[Finding]:
             return findings.of(reader, self.path, self._mode, self.audit, self.clock.now_us())
@@ -154,11 +161,13 @@ class SqliteStore(Store):
         except sqlite3.Error as error:
             raise trouble.translated(error) from error
 
+    @entering
     def flush(self) -> None:
         """What was submitted before is carried out."""
         if self._open:
             self._writer.flush()
 
+    @entering
     def close(self) -> None:
         self._open = False
         self._writer.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 
+from semel.gates import entering
 from semel.record import Address, Reply, Settle
 from semel.stores.base import Waiters
 from semel.stores.sqlite import trouble
@@ -40,6 +41,7 @@ class SqliteTransaction(Transaction):
         except sqlite3.Error as error:
             raise trouble.translated(error) from error
 
+    @entering
     def settle(self, command: Settle) -> Reply:
         changed: list[Address] = []
         self._end.commit()

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 
 from semel.clock import SYSTEM, Clock
+from semel.gates import entering
 from semel.record import Address, Record, State, lapsed
 from semel.stores.base import Waiters
 from semel.stores.sqlite.commands import look
@@ -40,7 +41,9 @@ class Watcher:
         """The thread runs."""
         with self._lock:
             if self._thread is None and not self._closed:
-                self._thread = threading.Thread(target=self._watch, name="semel-sqlite-watcher", daemon=True)
+                self._thread = threading.Thread(
+                    target=entering(self._watch), name="semel-sqlite-watcher", daemon=True
+                )
                 self._thread.start()
 
     def _watch(self) -> None:

@@ -26,7 +26,7 @@ from typing import Any
 
 from semel.clock import SYSTEM
 from semel.errors import SemelError, StoreUnavailable
-from semel.gates import on_main_thread
+from semel.gates import alone, entering, inside, on_main_thread
 from semel.record import Address, Claim, Look, Record, Reply, apply
 from semel.stores.base import Waiters
 from semel.stores.sqlite import trouble
@@ -143,8 +143,9 @@ class Writer:
         work = Work(command)
         work.loop = asyncio.get_running_loop()
         work.future = work.loop.create_future()
-        if self._enqueue(work):
-            work.loop.call_soon(self._ring)
+        with alone():
+            if self._enqueue(work):
+                work.loop.call_soon(self._ring)
         return await work.future
 
     def submit(self, command: Any) -> None:
@@ -183,7 +184,7 @@ class Writer:
 
     def _ring(self) -> None:
         """What is queued is being served, or will be after the pause."""
-        with self._lock:
+        with inside(), self._lock:
             if not self.leading and not self._paused and self._queue:
                 self._call_the_thread()
 
@@ -277,7 +278,7 @@ class Writer:
 
     def _start_thread(self) -> None:
         if self._thread is None:
-            thread = threading.Thread(target=self._serve, name="semel-sqlite-writer", daemon=True)
+            thread = threading.Thread(target=entering(self._serve), name="semel-sqlite-writer", daemon=True)
             thread.start()
             self._thread = thread  # once it runs: one too many, after an interrupt, does no harm
 
