@@ -14,7 +14,7 @@ import stat
 from semel.clock import SYSTEM
 from semel.errors import OpenError
 from semel.stores.sqlite import trouble
-from semel.stores.sqlite.trouble import HeldElsewhere, Misplaced
+from semel.stores.sqlite.trouble import Displaced, HeldElsewhere
 
 # Where Linux lists the mounts that this process sees; other systems cannot mount a single file.
 _MOUNTS = "/proc/self/mountinfo"
@@ -27,10 +27,10 @@ _PUT_BACK = (
 # Another process that is opening or closing the file is through in milliseconds.
 _PAUSE_S = 0.005
 
-Identity = tuple[int, int]
+Inode = tuple[int, int]
 
 
-class Place:
+class FilePlace:
     """The path of an open database: `check` says whether the file and its log are still what is there."""
 
     def __init__(self, path: str) -> None:
@@ -38,8 +38,8 @@ class Place:
         # SQLite puts the log beside what a symbolic link points at.
         self.log_path, self._index_path = logs_of(path)
         self._file = _identity(os.stat(path))
-        self._log: Identity | None = None
-        self._index: Identity | None = None
+        self._log: Inode | None = None
+        self._index: Inode | None = None
 
     def log_opened(self) -> None:
         """From here on the log has to stay what it is: SQLite keeps it while a connection is open."""
@@ -54,10 +54,10 @@ class Place:
         self._log = self._index = None
 
     def check(self) -> None:
-        """Misplaced, which is an error of SQLite's to all who handle those, unless all is where it was."""
+        """Displaced, which is an error of SQLite's to all who handle those, unless all is where it was."""
         # Callers wait for this at every commit: three system calls, and little besides.
         if _look_at(self.path, self._file).st_nlink > 1:
-            raise Misplaced(
+            raise Displaced(
                 f"{self.path} has got a second hard link while it was open, and whoever uses that would have "
                 "a write-ahead log of its own",
                 "Remove the link and service resumes.",
@@ -68,15 +68,15 @@ class Place:
             _look_at(self._index_path, index)
 
 
-def _look_at(path: str, identity: Identity) -> os.stat_result:
+def _look_at(path: str, identity: Inode) -> os.stat_result:
     try:
         file = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
-        raise Misplaced(f"{path} was moved or removed while the database was open", _PUT_BACK) from None
+        raise Displaced(f"{path} was moved or removed while the database was open", _PUT_BACK) from None
     except OSError as error:
         raise sqlite3.OperationalError(f"nobody can tell whether {path} is in place: {error}") from error
     if file.st_ino != identity[1] or file.st_dev != identity[0]:
-        raise Misplaced(f"{path} was replaced by another file while the database was open", _PUT_BACK)
+        raise Displaced(f"{path} was replaced by another file while the database was open", _PUT_BACK)
     return file
 
 
@@ -175,5 +175,5 @@ def logs_of(path: str) -> tuple[str, str]:
     return f"{real}-wal", f"{real}-shm"
 
 
-def _identity(file: os.stat_result) -> Identity:
+def _identity(file: os.stat_result) -> Inode:
     return file.st_dev, file.st_ino

@@ -16,7 +16,7 @@ from semel.stores.base import Finding, Query, Store, Waiters
 from semel.stores.sqlite import findings, forks, queries, statements, trouble
 from semel.stores.sqlite.commands import Performer, plain
 from semel.stores.sqlite.connection import Durability, Readers, connect
-from semel.stores.sqlite.place import Place, refuse_lost_log
+from semel.stores.sqlite.place import FilePlace, refuse_lost_log
 from semel.stores.sqlite.rows import record_of
 from semel.stores.sqlite.schema import open_database
 from semel.stores.sqlite.transaction import SqliteTransaction
@@ -66,7 +66,7 @@ class SqliteStore(Store):
         self._busy_s = busy_s
         self._usable = self._open = True
         connection, self._secret_key = open_database(self.path, durability, clock, busy_s, statements.SCHEMAS)
-        self._place = Place(self.path)
+        self._place = FilePlace(self.path)
         self._readers = Readers(self._connect, busy_s)
         self._performer = Performer(self)
         self._writer = Writer(self._connect, connection, self._place, self._performer, self.waiters, busy_s)

@@ -38,7 +38,7 @@ _CAUSES: dict[int, tuple[str, str]] = {
 }
 
 
-class Misplaced(sqlite3.DatabaseError):
+class Displaced(sqlite3.DatabaseError):
     """The file, or its log, is no longer where it was opened. `fix` is what to do about it."""
 
     refusal: type[SemelError] = StoreCorrupt
@@ -48,7 +48,7 @@ class Misplaced(sqlite3.DatabaseError):
         self.fix = fix
 
 
-class HeldElsewhere(Misplaced):
+class HeldElsewhere(Displaced):
     """Somebody has the file open under another name, or without its log; or is just opening or closing it."""
 
     refusal = StoreUnavailable
@@ -79,7 +79,7 @@ def translated(error: Exception, asked: Any = None) -> SemelError:
     if isinstance(error, SemelError):
         return error
     not_done = _NOT_DONE.get(type(asked), "nothing was changed")
-    if isinstance(error, Misplaced):
+    if isinstance(error, Displaced):
         what = str(error)
         return error.refusal(f"{what[0].upper()}{what[1:]}; {not_done}.", corrective_action=error.fix)
     if code_of(error) in _DAMAGED or _undecodable(error):

@@ -32,7 +32,7 @@ from semel.stores.base import Waiters
 from semel.stores.sqlite import trouble
 from semel.stores.sqlite.commands import Performer, look
 from semel.stores.sqlite.connection import patiently, shorten_log
-from semel.stores.sqlite.place import Place
+from semel.stores.sqlite.place import FilePlace
 
 # Four times what 64 callers reach: beyond that a commit's fixed cost no longer shows, and latency does.
 BATCH_MAX = 128
@@ -91,7 +91,7 @@ class Writer:
         self,
         connect: Callable[[], sqlite3.Connection],
         connection: sqlite3.Connection,
-        place: Place,
+        place: FilePlace,
         performer: Performer,
         waiters: Waiters,
         busy_s: float,
