@@ -14,10 +14,12 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.faults.certificates import certify
 from tests.missing import cannot
 
 # How processes that a test starts find the server of their parent.
 PORT_VARIABLE = "SEMEL_TEST_POSTGRES_PORT"
+TLS_VARIABLE = "SEMEL_TEST_POSTGRES_TLS"
 
 USER, DATABASE = "semel", "postgres"
 
@@ -144,6 +146,22 @@ class PostgresServer:
             while any(map(_runs, children)) and time.monotonic() < give_up_at:
                 time.sleep(0.01)
 
+    def freeze(self) -> None:
+        """It and all that it started stand still."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        # The server first, so that it starts no child meanwhile.
+        os.kill(self.pid, number)
+        for child in _children(self.pid):
+            try:
+                os.kill(int(child), number)
+            except ProcessLookupError:
+                pass  # it ended by itself
+
     def url(self, schema: str = "semel", **options: str) -> str:
         asked = "&".join(f"{name}={value}" for name, value in {"schema": schema, **options}.items())
         return f"postgresql://{USER}@127.0.0.1:{self.port}/{DATABASE}?{asked}"
@@ -151,6 +169,29 @@ class PostgresServer:
     def remove(self) -> None:
         self.stop()
         shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class TlsPostgresServer(PostgresServer):
+    """One that speaks TLS; `certificate` vouches for it under the name localhost."""
+
+    def __init__(self, **settings: str) -> None:
+        super().__init__(None, **settings)
+        self.certificate, key = certify(self.directory, "server")
+        self._settings = {
+            **settings,
+            "ssl": "on",
+            "ssl_cert_file": str(self.certificate),
+            "ssl_key_file": str(key),
+        }
+
+    def url(self, schema: str = "semel", **options: str) -> str:
+        return secured(super().url(schema, **options), str(self.certificate))
+
+
+def secured(url: str, certificate: str) -> str:
+    """The same place by a connection that is encrypted and knows whom it talks to."""
+    by_name = url.replace("@127.0.0.1:", "@localhost:")
+    return f"{by_name}&sslmode=verify-full&sslrootcert={certificate}"
 
 
 def _known(user: str) -> bool:
@@ -193,3 +234,20 @@ def _runs(pid: str) -> bool:
 def shared_url(schema: str, **options: str) -> str:
     asked = "&".join(f"{name}={value}" for name, value in {"schema": schema, **options}.items())
     return f"postgresql://{USER}@127.0.0.1:{shared_port()}/{DATABASE}?{asked}"
+
+
+@functools.cache
+def _own_tls() -> TlsPostgresServer:
+    server = TlsPostgresServer()
+    atexit.register(server.remove)
+    server.start()
+    os.environ[TLS_VARIABLE] = f"{server.port} {server.certificate}"
+    return server
+
+
+def shared_tls_url(schema: str, **options: str) -> str:
+    if TLS_VARIABLE not in os.environ:
+        _own_tls()
+    port, _, certificate = os.environ[TLS_VARIABLE].partition(" ")
+    asked = "&".join(f"{name}={value}" for name, value in {"schema": schema, **options}.items())
+    return secured(f"postgresql://{USER}@127.0.0.1:{port}/{DATABASE}?{asked}", certificate)

@@ -16,11 +16,13 @@ from pathlib import Path
 
 import hiredis
 
+from tests.faults.certificates import certify
 from tests.missing import cannot
 
 # How processes that a test starts find the servers of their parent.
 PORT_VARIABLE = "SEMEL_TEST_REDIS_PORT"
 CLUSTER_VARIABLE = "SEMEL_TEST_REDIS_CLUSTER_PORTS"
+TLS_VARIABLE = "SEMEL_TEST_REDIS_TLS"
 
 # A server starts in milliseconds; on a busy machine it takes longer, and a cluster agrees with itself later.
 START_S = 60.0
@@ -142,6 +144,25 @@ class RedisServer:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
+class TlsRedisServer(RedisServer):
+    """One that also speaks TLS, on a port of its own; `certificate` vouches for it."""
+
+    def __init__(self, **settings: str) -> None:
+        super().__init__(**settings)
+        self.certificate, key = certify(self.directory, "server", "IP:127.0.0.1")
+        self.tls_port = free_port()
+        self._settings = {
+            **settings,
+            "tls-port": str(self.tls_port),
+            "tls-cert-file": str(self.certificate),
+            "tls-key-file": str(key),
+            "tls-auth-clients": "no",
+        }
+
+    def url(self, prefix: str = "semel", **options: str) -> str:
+        return url_of(f"rediss://127.0.0.1:{self.tls_port}", prefix, options)
+
+
 def url_of(place: str, prefix: str, options: dict[str, str]) -> str:
     asked = "&".join(f"{name}={value}" for name, value in {"prefix": prefix, **options}.items())
     return f"{place}?{asked}"
@@ -233,3 +254,20 @@ def shared_cluster_url(prefix: str, **options: str) -> str:
     known = os.environ.get(CLUSTER_VARIABLE)
     port = int(known) if known else _own_cluster().nodes[0].port
     return url_of(f"redis+cluster://127.0.0.1:{port}", prefix, options)
+
+
+@functools.cache
+def _own_tls() -> TlsRedisServer:
+    server = TlsRedisServer(save="")
+    atexit.register(server.remove)
+    server.start()
+    os.environ[TLS_VARIABLE] = f"{server.tls_port} {server.certificate}"
+    return server
+
+
+def shared_tls(prefix: str, **options: str) -> tuple[str, str]:
+    """The URL of the one server with TLS that tests share, and the certificate to trust."""
+    if TLS_VARIABLE not in os.environ:
+        _own_tls()
+    port, _, certificate = os.environ[TLS_VARIABLE].partition(" ")
+    return url_of(f"rediss://127.0.0.1:{port}", prefix, options), certificate

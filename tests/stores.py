@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,6 +52,34 @@ def _redis_spread(place: Path, clock: Clock, audit_on: bool) -> Store:
     return open_store(shared_cluster_url(_name(place), lanes="8", audit="on" if audit_on else "off"), clock)
 
 
+def _redis_tls(place: Path, clock: Clock, audit_on: bool) -> Store:
+    from tests.redis_server import shared_tls
+
+    url, certificate = shared_tls(_name(place), audit="on" if audit_on else "off")
+    with trusting(certificate):
+        return open_store(url, clock)
+
+
+def _postgres_tls(place: Path, clock: Clock, audit_on: bool) -> Store:
+    from tests.postgres_server import shared_tls_url
+
+    return open_store(shared_tls_url(_name(place), audit="on" if audit_on else "off"), clock)
+
+
+@contextmanager
+def trusting(certificate: str | Path) -> Iterator[None]:
+    """What is opened here trusts the certificate, and goes on trusting it."""
+    before = os.environ.get("SSL_CERT_FILE")
+    os.environ["SSL_CERT_FILE"] = str(certificate)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["SSL_CERT_FILE"]
+        else:
+            os.environ["SSL_CERT_FILE"] = before
+
+
 def _name(place: Path) -> str:
     """A place as a name that a server takes."""
     return "t_" + hashlib.sha256(str(place).encode()).hexdigest()[:16]
@@ -70,8 +100,14 @@ KINDS: tuple[Kind, ...] = (
     Kind("redis", _redis, shared=True),
 )
 
+# Over TLS every wait is another one.
+TLS: tuple[Kind, ...] = (
+    Kind("redis-tls", _redis_tls, shared=True),
+    Kind("postgres-tls", _postgres_tls, shared=True),
+)
+
 # The same store behind another way to it: the suite runs on it.
-CONFORMING: tuple[Kind, ...] = (*KINDS, Kind("redis-cluster", _redis_cluster, shared=True))
+CONFORMING: tuple[Kind, ...] = (*KINDS, Kind("redis-cluster", _redis_cluster, shared=True), *TLS)
 
 # Records of one tenant on several servers, each with an order of its own.
 SPREAD = Kind("redis-spread", _redis_spread, shared=True)

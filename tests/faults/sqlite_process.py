@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 
 from semel.clock import SYSTEM
+from semel.errors import SemelError
 from semel.stores.sqlite import SqliteStore
 from tests.commands import AT, claim, settle
 
@@ -60,7 +61,27 @@ def holds(path: str, _: int) -> None:
     store.close()
 
 
-WORK = {"opens": opens, "claims": claims, "writes": writes, "holds": holds}
+def enters(path: str, count: int) -> None:
+    """An effect for each key that it may claim; each refusal in a line. The file stays open until told."""
+    try:
+        store = SqliteStore(path, busy_s=1)
+    except SemelError as refusal:
+        say("refused", type(refusal).__name__, refusal)
+        return
+    for number in range(count):
+        token, at = SYSTEM.token(), AT._replace(key=f"key-{number}")
+        try:
+            if store.perform(claim(token, at)).applied:
+                say("effect", number)
+                store.perform(settle(token, at))
+        except SemelError as refusal:
+            say("refused", type(refusal).__name__, refusal)
+    say("through")
+    sys.stdin.readline()
+    store.close()
+
+
+WORK = {"opens": opens, "claims": claims, "writes": writes, "holds": holds, "enters": enters}
 
 if __name__ == "__main__":
     say("ready")

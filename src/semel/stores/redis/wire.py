@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -108,15 +109,28 @@ class Wire:
         self._socket.sendall(data)
 
     def receive(self) -> list[Any]:
-        """What has come, without a request; blocks until something has."""
-        data = self._socket.recv(READ_BYTES)
-        if not data:
+        """What has come without a request, once there is something to read; that may be no answer yet."""
+        data = self._arrived()
+        if data == b"":
             raise ConnectionResetError("the server closed it")
-        self._reader.feed(data)
+        self._reader.feed(data or b"")
         found = []
         while (answer := self._reader.gets()) is not False:
             found.append(answer)
         return found
+
+    def _arrived(self) -> bytes | None:
+        if not isinstance(self._socket, ssl.SSLSocket):
+            return self._socket.recv(READ_BYTES)
+        # There may be no more to read than TLS's own: a ticket, or half of a message. Nobody waits for the
+        # rest here, because what else there is to do would wait too.
+        self._socket.settimeout(0)
+        try:
+            return self._socket.recv(READ_BYTES)
+        except ssl.SSLWantReadError:
+            return None
+        finally:
+            self._socket.settimeout(self._timeout_s)
 
     def unasked(self) -> bool:
         """Whether more came than was asked for: then the next answer would be somebody else's."""
@@ -140,19 +154,26 @@ def connected(node: Node, options: Options) -> socket.socket:
     plain = socket.create_connection(node, timeout=options.connect_s)
     try:
         tune(plain)
-        found: socket.socket = plain
         if options.tls is not None:
-            found = options.tls.wrap_socket(plain, server_hostname=node.host)
+            return _secured(plain, node, options.tls, options.timeout_s)
         # The kernel's own time-outs: Python's would ask poll() before every read.
-        found.settimeout(None)
+        plain.settimeout(None)
         whole, part = divmod(options.timeout_s, 1)
         span = struct.pack("ll", int(whole), int(part * 1e6))
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, span)
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, span)
-        return found
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, span)
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, span)
+        return plain
     except BaseException:
         plain.close()
         raise
+
+
+def _secured(plain: socket.socket, node: Node, tls: ssl.SSLContext, timeout_s: float) -> ssl.SSLSocket:
+    """The shaking of hands ends when the time to connect is over."""
+    sock = tls.wrap_socket(plain, server_hostname=node.host)
+    # Python's own time-outs: it takes the kernel's for a reason to read again, and would do so for ever.
+    sock.settimeout(timeout_s)
+    return sock
 
 
 class Wires:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from semel.clock import Clock
 from semel.errors import OpenError, StoreCorrupt
-from semel.stores.sqlite import statements, trouble
+from semel.stores.sqlite import place, statements, trouble
 from semel.stores.sqlite.connection import Durability, connect, patiently
 
 # "Seml": what `file` and other programs see at byte 68 of the database.
@@ -25,7 +25,10 @@ def open_database(
 ) -> tuple[sqlite3.Connection, bytes]:
     """A connection to a database of the newest schema, made if there was none, and the store's secret key."""
     _refuse_impossible(path)
+    place.refuse(path)
+    place.make_private(path)
     try:
+        place.refuse_lost_log(path, busy_s)
         connection = connect(path, durability, busy_s)
         try:
             patiently(lambda: _prepare(connection, path, clock, schemas), busy_s)

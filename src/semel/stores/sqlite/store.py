@@ -17,6 +17,7 @@ from semel.stores.base import Finding, Query, Store, Waiters
 from semel.stores.sqlite import findings, forks, queries, statements, trouble
 from semel.stores.sqlite.commands import Performer, plain
 from semel.stores.sqlite.connection import Durability, Readers, connect
+from semel.stores.sqlite.place import FilePlace, refuse_lost_log
 from semel.stores.sqlite.rows import record_of
 from semel.stores.sqlite.schema import open_database
 from semel.stores.sqlite.transaction import SqliteTransaction
@@ -66,11 +67,10 @@ class SqliteStore(Store):
         self._busy_s = busy_s
         self._usable = self._open = True
         connection, self._secret_key = open_database(self.path, durability, clock, busy_s, statements.SCHEMAS)
+        self._place = FilePlace(self.path)
         self._readers = Readers(self._connect, busy_s)
         self._performer = Performer(self)
-        self._writer = Writer(
-            self._connect, connection, f"{self.path}-wal", self._performer, self.waiters, busy_s
-        )
+        self._writer = Writer(self._connect, connection, self._place, self._performer, self.waiters, busy_s)
         self._watcher = Watcher(self._connect, clock, self.waiters)
         forks.register(self)
         _unflushed.add(self)
@@ -123,7 +123,12 @@ class SqliteStore(Store):
     @entering
     def begin(self, *, asynchronous: bool) -> Transaction:
         return SqliteTransaction(
-            self._connect, self._performer, self.waiters, self._busy_s, asynchronous=asynchronous
+            self._connect,
+            self._performer,
+            self.waiters,
+            self._busy_s,
+            self._place.check,
+            asynchronous=asynchronous,
         )
 
     # --- queries ---------------------------------------------------------------------------------
@@ -180,7 +185,16 @@ class SqliteStore(Store):
                 "This process was forked while the store was in use, so it cannot use it; nothing was done.",
                 corrective_action="Fork before the ledger is busy, or start processes by spawning.",
             )
-        return connect(self.path, self._mode, self._busy_s)
+        # Before, because SQLite would make what is missing; and after, because it may have gone meanwhile.
+        self._place.check()
+        refuse_lost_log(self.path, self._busy_s)
+        connection = connect(self.path, self._mode, self._busy_s)
+        try:
+            self._place.check()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     # --- forks -----------------------------------------------------------------------------------
 

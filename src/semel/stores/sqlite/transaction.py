@@ -25,11 +25,13 @@ class SqliteTransaction(Transaction):
         performer: Performer,
         waiters: Waiters,
         busy_s: float,
+        check_place: Callable[[], None],
         *,
         asynchronous: bool,
     ) -> None:
         self._performer = performer
         self._waiters = waiters
+        self._check_place = check_place
         self._end = End(asynchronous=asynchronous)
         try:
             self.connection = connect()
@@ -50,6 +52,7 @@ class SqliteTransaction(Transaction):
                 # The tool ended the transaction itself, and what it did is done.
                 self.connection.execute("BEGIN IMMEDIATE")
             reply: Reply = self._performer.perform(self.connection, command, changed)
+            self._check_place()
             self.connection.execute("COMMIT" if reply.applied else "ROLLBACK")
         except sqlite3.Error as error:
             raise trouble.translated(error, command) from error

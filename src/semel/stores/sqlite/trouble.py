@@ -37,6 +37,23 @@ _CAUSES: dict[int, tuple[str, str]] = {
     ),
 }
 
+
+class Displaced(sqlite3.DatabaseError):
+    """The file, or its log, is no longer where it was opened. `fix` is what to do about it."""
+
+    refusal: type[SemelError] = StoreCorrupt
+
+    def __init__(self, what: str, fix: str) -> None:
+        super().__init__(what)
+        self.fix = fix
+
+
+class HeldElsewhere(Displaced):
+    """Somebody has the file open under another name, or without its log; or is just opening or closing it."""
+
+    refusal = StoreUnavailable
+
+
 _NOT_DONE: dict[type, str] = {
     Claim: "the tool did not run",
     Retake: "the tool did not run",
@@ -62,6 +79,9 @@ def translated(error: Exception, asked: Any = None) -> SemelError:
     if isinstance(error, SemelError):
         return error
     not_done = _NOT_DONE.get(type(asked), "nothing was changed")
+    if isinstance(error, Displaced):
+        what = str(error)
+        return error.refusal(f"{what[0].upper()}{what[1:]}; {not_done}.", corrective_action=error.fix)
     if code_of(error) in _DAMAGED or _undecodable(error):
         damaged = StoreCorrupt(f"The database is damaged ({error}); {not_done}.")
         damaged.__cause__ = error

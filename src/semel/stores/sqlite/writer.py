@@ -32,6 +32,7 @@ from semel.stores.base import Waiters
 from semel.stores.sqlite import trouble
 from semel.stores.sqlite.commands import Performer, look
 from semel.stores.sqlite.connection import patiently, shorten_log
+from semel.stores.sqlite.place import FilePlace
 
 # Four times what 64 callers reach: beyond that a commit's fixed cost no longer shows, and latency does.
 BATCH_MAX = 128
@@ -90,19 +91,20 @@ class Writer:
         self,
         connect: Callable[[], sqlite3.Connection],
         connection: sqlite3.Connection,
-        log_path: str,
+        place: FilePlace,
         performer: Performer,
         waiters: Waiters,
         busy_s: float,
     ) -> None:
         self._connect = connect
-        self._log_path = log_path
+        self._place = place
         self._performer = performer
         self._waiters = waiters
         self._busy_s = busy_s
         self.commits = 0
         self.renew(waiters)
         self._connection: sqlite3.Connection | None = connection
+        place.log_opened()
 
     def renew(self, waiters: Waiters) -> None:
         """As new, without touching what was open: for the child of a fork."""
@@ -116,6 +118,7 @@ class Writer:
         self._bell = threading.Lock()
         self._bell.acquire()
         self._connection = None
+        self._place.log_closed()
         self._held_up = False  # whether the leader waits for another process
         self.owed = 0  # submitted and not yet carried out
 
@@ -321,9 +324,9 @@ class Writer:
             self._waiters.wake(at)
 
     def _attempt(self, batch: list[Work], changed: list[Address]) -> None:
-        if self._connection is None:
-            self._connection = self._connect()
         connection = self._connection
+        if connection is None:
+            connection = self._open_connection()
         writing = self._answer_reads(connection, batch)
         if not writing:
             return
@@ -332,6 +335,8 @@ class Writer:
             self._begin(connection)
             for work in writing:
                 work.answer = self._performer.perform(connection, work.command, changed)
+            # Last of all: a file that moves from here on moves with what is acknowledged.
+            self._place.check()
             connection.execute("COMMIT")
         except BaseException:
             changed.clear()
@@ -341,7 +346,19 @@ class Writer:
         for work in writing:
             self._performer.committed(work.command, work.answer)
         if self.commits % _COMMITS_PER_LOOK == 0:
-            shorten_log(connection, self._log_path)
+            shorten_log(connection, self._place.log_path)
+
+    def _open_connection(self) -> sqlite3.Connection:
+        connection = self._connect()
+        try:
+            # Reading opens the log.
+            patiently(lambda: connection.execute("PRAGMA schema_version").fetchone(), self._busy_s)
+        except BaseException:
+            connection.close()
+            raise
+        self._place.log_opened()
+        self._connection = connection
+        return connection
 
     def _begin(self, connection: sqlite3.Connection) -> None:
         try:
@@ -362,8 +379,7 @@ class Writer:
             connection.execute("ROLLBACK")
         except sqlite3.Error:
             # Closing rolls back as well; the next batch opens another.
-            self._connection = None
-            connection.close()
+            self._close_connection()
 
     def _answer_reads(self, connection: sqlite3.Connection, batch: list[Work]) -> list[Work]:
         """What is left from the first write on: a read behind a write has to see it."""
@@ -446,6 +462,7 @@ class Writer:
 
     def _close_connection(self) -> None:
         connection, self._connection = self._connection, None
+        self._place.log_closed()
         if connection is not None:
             connection.close()
 
