@@ -16,6 +16,7 @@ from starlette.applications import Starlette
 
 from semel.errors import OpenError
 from semel.gateway.app import build
+from semel.gateway.bounded_http import BoundedHttp
 from semel.gateway.services import Services
 from semel.gateway.settings import Settings
 from semel.stores.base import Store
@@ -70,6 +71,7 @@ _STOPS = (signal.SIGINT, signal.SIGTERM)
 def _config(app: Starlette) -> uvicorn.Config:
     return uvicorn.Config(
         app,
+        http=BoundedHttp,
         lifespan="on",
         ws="none",
         log_config=None,
