@@ -265,6 +265,7 @@ _LEAVES: Mapping[type, Callable[[Any], Any]] = {
     timedelta: _timedelta,
     uuid.UUID: lambda value: {"$uuid": value.hex},
     bytes: _bytes,
+    orjson.Fragment: _same,  # bytes that are canonical already, from an `unfold`
 }
 
 _CONTAINERS: Mapping[type, Callable[[_Walk, Any, int], Any]] = {

@@ -402,15 +402,16 @@ def test_no_json_breaks_a_route_that_expects_its_own(gateway: Gateway, body: byt
 
 def test_a_schema_that_is_wrong_or_refers_elsewhere_breaks_no_start(gateway: Gateway) -> None:
     client: httpx.Client = gateway.client(X_Tenant_ID=new_tenant())
-    for schema in ({"type": "nothing"}, {"pattern": "("}, {"$ref": 5}, {"required": "all"}):
-        answer = client.put("/api/v1/workflows/hello", json={"steps": [], "input_schema": schema})
-        refused(answer, 400, "request_invalid")
     for schema in (
+        {"type": "nothing"},
+        {"pattern": "("},
+        {"$ref": 5},
+        {"required": "all"},
         {"$ref": "http://127.0.0.1:9/schema"},
         {"$ref": "#/nowhere"},
         {"$ref": "file:///etc/passwd"},
     ):
-        define(client, input_schema=schema)
-        refused(start_run(client, {"a": 1}), 400, "input_invalid")
+        answer = client.put("/api/v1/workflows/hello", json={"steps": [], "input_schema": schema})
+        refused(answer, 400, "request_invalid")
     define(client, input_schema={"$ref": "#"})
     assert start_run(client, {"a": 1}).status_code < 500

@@ -819,7 +819,7 @@ def test_what_a_module_itself_misses_is_shown_as_it_is(tmp_path: Path) -> None:
 
 
 def test_importing_semel_brings_no_server_client_or_bus() -> None:
-    heavy = ["starlette", "uvicorn", "httpx", "nats", "prometheus_client", "jsonschema", "rich", "click"]
+    heavy = ["starlette", "uvicorn", "httpx", "nats", "prometheus_client", "jsonschema_rs", "rich", "click"]
     text = f"import sys, semel; print([name for name in {heavy!r} if name in sys.modules])"
     shown = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "[]"

@@ -6,7 +6,7 @@ answered before anything else is judged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -39,7 +39,7 @@ class Start:
     key: str | None
     fingerprint: str
     begin: Callable[[Change, Known], None]
-    objection: Callable[[Known], Problem | None]
+    objection: Callable[[Known], Awaitable[Problem | None]]
 
 
 class Plan(NamedTuple):
@@ -66,9 +66,9 @@ class Admission:
         key_tag: str | None = None
         for _ in range(_TRIES):
             known = await self.workflows.known(start.caller.tenant, start.workflow_id)
-            if start.objection(known) is not None:
+            if await start.objection(known) is not None:
                 known = await self.fresh(start)
-                if problem := start.objection(known):
+                if problem := await start.objection(known):
                     return await self.replay_or(
                         problem, start.caller.tenant, start.scope, start.key, start.fingerprint
                     )

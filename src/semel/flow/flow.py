@@ -15,6 +15,7 @@ from semel.flow.jobs import Jobs, Wait
 from semel.flow.keys import Keys
 from semel.flow.outbox import Outbox, Send
 from semel.flow.runs import Runs
+from semel.flow.schemas import Checks
 from semel.flow.upkeep import Upkeep
 from semel.flow.workflows import Workflows
 from semel.stores.base import Store
@@ -44,10 +45,11 @@ class Flow:
         wait: Wait,
         cleanup_failed: Callable[[str], None] = lambda _: None,
         lock_looked: Callable[[], None] = lambda: None,
+        checks: Checks | None = None,
     ) -> None:
         self.cabinet = Cabinet(store)
         self.keys = Keys(self.cabinet, policy.kept_us)
-        self.workflows = Workflows(self.cabinet)
+        self.workflows = Workflows(self.cabinet, checks)
         admission = Admission(self.cabinet, self.workflows, self.keys)
         if policy.admission == "lock":
             admission = LockedAdmission(admission, policy.lock, cleanup_failed, lock_looked)

@@ -105,7 +105,7 @@ class LockedAdmission(Admission):
         context = "gate_unavailable"
         try:
             known = await self.fresh(start)
-            if problem := start.objection(known):
+            if problem := await start.objection(known):
                 context = "request_refused"
                 raise problem
             lock = await self._lock.take(start.caller.tenant)

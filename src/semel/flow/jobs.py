@@ -13,7 +13,7 @@ from semel.clock import rfc3339
 from semel.flow import progress, shelves, views
 from semel.flow.cabinet import Cabinet
 from semel.flow.keys import KeyRecord, Keys, fingerprint
-from semel.flow.model import Job, job_of, run_of
+from semel.flow.model import Job, job_of, run_of, to_bytes
 from semel.flow.problems import Problem
 from semel.flow.progress import Change
 from semel.flow.values import Answer, Caller
@@ -48,7 +48,7 @@ class Jobs:
             change = Change(caller.tenant, now_us, self._cabinet.new_id)
             job = Job(change.new_id("job"), topic, input, "queued", caller.principal, now_us, labels)
             job = progress.open_job(change, job, question)
-            answer = orjson.dumps(views.job(job))
+            answer = to_bytes(views.job(job))
             # A job that exists already is this one: writing it again would take it from whoever leased it.
             expect: dict[str, str | None] = {job.job_id: None}
             put = change.drafts(self._keys.kept_us)

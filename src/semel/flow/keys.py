@@ -20,6 +20,7 @@ import orjson
 from semel.clock import rfc3339
 from semel.flow import shelves
 from semel.flow.cabinet import Cabinet
+from semel.flow.large import as_canonical
 from semel.flow.model import reads, to_bytes
 from semel.flow.problems import Problem
 from semel.flow.values import Answer, Page, next_after
@@ -86,7 +87,9 @@ def _key_record(body: bytes) -> KeyRecord:
 
 def fingerprint(scope: str, target: str, body: Any) -> str:
     """What a key stands for: the same route, target and JSON value, however it was spelt."""
-    return hashlib.sha256(frame("semel/request/1", scope, target, canonical(body))).hexdigest()
+    return hashlib.sha256(
+        frame("semel/request/1", scope, target, canonical(body, unfold=as_canonical))
+    ).hexdigest()
 
 
 class Keys:

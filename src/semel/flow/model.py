@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import orjson
 
 from semel.errors import StoreCorrupt
+from semel.flow.large import as_json
 
 T = TypeVar("T")
 
@@ -138,7 +139,7 @@ class Message:
 
 
 def to_bytes(value: Any) -> bytes:
-    return orjson.dumps(value)
+    return orjson.dumps(value, as_json)
 
 
 def reads(read: Callable[[bytes], T]) -> Callable[[bytes], T]:

@@ -34,10 +34,10 @@ class Runs:
             assert known.workflow is not None
             progress.begin(change, _run(change, caller, workflow_id, body, known.workflow.steps))
 
-        def objection(known: Known) -> Problem | None:
+        async def objection(known: Known) -> Problem | None:
             if known.workflow is None:
                 return Problem("workflow_not_found")
-            wrong = known.check(body)
+            wrong = await self._admission.workflows.input_misfit(caller.tenant, known, body)
             return None if wrong is None else Problem("input_invalid", wrong)
 
         print_ = fingerprint("run", workflow_id, body)
@@ -59,7 +59,7 @@ class Runs:
             own = progress.adopted(change, again.run_id, steps, kept)
             progress.begin(change, replace(again, steps=own, rerun_of=run_id))
 
-        def objection(_: Known) -> Problem | None:
+        async def objection(_: Known) -> Problem | None:
             if run.status in LIVE_RUN:
                 return Problem("run_not_ended")
             if all(step.id != from_step for step in run.steps):

@@ -10,6 +10,7 @@ import orjson
 
 from semel.audit import STARTED, Event
 from semel.clock import rfc3339
+from semel.flow.large import as_json
 from semel.flow.model import Job, Run, Step
 from semel.flow.shelves import question_status
 from semel.keys import Key, frame
@@ -263,7 +264,7 @@ def job_hash(value: Job) -> str:
         value.created_us,
         value.question,
     )
-    return hashlib.sha256(orjson.dumps(seen, option=orjson.OPT_SORT_KEYS)).hexdigest()
+    return hashlib.sha256(orjson.dumps(seen, as_json, orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def event(data: dict[str, Any]) -> dict[str, Any]:

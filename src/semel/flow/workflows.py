@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -13,11 +13,9 @@ from semel.flow import shelves
 from semel.flow.cabinet import Cabinet
 from semel.flow.model import Gate, Step, Workflow, to_bytes, workflow_of
 from semel.flow.problems import Problem
+from semel.flow.schemas import Checks, HereAndNow
 from semel.flow.values import Page, next_after
 from semel.stores.documents import Document, Draft, Place, Scan
-
-if TYPE_CHECKING:
-    from jsonschema.exceptions import ValidationError
 
 MAX_CONCURRENT_RUNS = 10
 
@@ -30,21 +28,20 @@ APPROVAL_EXPIRES_IN = "7d"
 # Definitions kept in the process. Each commit checks that they are still the present ones.
 _CACHED_MAX = 1_000
 
-Check = Callable[[Any], str | None]
-
 
 class Known(NamedTuple):
     """What admission goes by: a workflow and a tenant's limit, as they were read."""
 
     workflow: Workflow | None
-    check: Check
+    schema: bytes | None  # of its inputs, as JSON
     limit: int
     tags: Mapping[str, str | None]
 
 
 class Workflows:
-    def __init__(self, cabinet: Cabinet) -> None:
+    def __init__(self, cabinet: Cabinet, checks: Checks | None = None) -> None:
         self._cabinet = cabinet
+        self._checks = checks or HereAndNow()
         self._known: OrderedDict[tuple[str, str], Known] = OrderedDict()
 
     async def put_tenant(self, tenant: str, max_concurrent_runs: int) -> dict[str, Any]:
@@ -56,6 +53,7 @@ class Workflows:
     async def put(self, tenant: str, id_: str, definition: Mapping[str, Any]) -> dict[str, Any]:
         """The workflow is this from now on; runs that have begun keep what they began with."""
         workflow = parsed(id_, definition)
+        await self._check_schema(tenant, workflow)
         place = Place(shelves.WORKFLOWS, await self._cabinet.now_us())
         await self._overwrite(tenant, Draft(shelves.workflow_id(id_), to_bytes(workflow), (place,)))
         return view(workflow)
@@ -88,6 +86,19 @@ class Workflows:
                 self._known.popitem(last=False)
         return known
 
+    async def input_misfit(self, tenant: str, known: Known, input: Any) -> str | None:
+        """What is wrong with an input for this workflow, in words; None if nothing is."""
+        if known.schema is None:
+            return None
+        return await self._checks.input(tenant, known.schema, to_bytes(input))
+
+    async def _check_schema(self, tenant: str, workflow: Workflow) -> None:
+        schema = _schema_of(workflow)
+        if schema is None:
+            return
+        if wrong := await self._checks.schema(tenant, schema):
+            raise Problem("request_invalid", f"{wrong}.")
+
     def forget(self, tenant: str, id_: str) -> None:
         self._known.pop((tenant, id_), None)
 
@@ -109,7 +120,14 @@ def _known(found: Mapping[str, Document], id_: str) -> Known:
     workflow = None if document is None else workflow_of(document.body)
     limit = MAX_CONCURRENT_RUNS if limits is None else orjson.loads(limits.body)["max_concurrent_runs"]
     tags = {name: document and document.tag, shelves.TENANT: limits and limits.tag}
-    return Known(workflow, input_check(workflow.input_schema if workflow else None), limit, tags)
+    return Known(workflow, _schema_of(workflow), limit, tags)
+
+
+def _schema_of(workflow: Workflow | None) -> bytes | None:
+    """The schema of its inputs; None if any input will do."""
+    if workflow is None or workflow.input_schema is None:
+        return None
+    return to_bytes(workflow.input_schema)
 
 
 def view(workflow: Workflow) -> dict[str, Any]:
@@ -142,9 +160,7 @@ def parsed(id_: str, definition: Mapping[str, Any]) -> Workflow:
     if len(steps) > STEPS_MAX:
         raise Problem("request_invalid", f"A workflow has at most {STEPS_MAX} steps, not {len(steps)}.")
     _check_order(steps)
-    schema = definition.get("input_schema")
-    _check_schema(schema)
-    return Workflow(id_, steps, definition.get("max_concurrent_runs"), schema)
+    return Workflow(id_, steps, definition.get("max_concurrent_runs"), definition.get("input_schema"))
 
 
 def _step(data: Mapping[str, Any]) -> Step:
@@ -172,60 +188,28 @@ def gate(approval: Any) -> Gate | None:
 
 def _check_order(steps: tuple[Step, ...]) -> None:
     """Every name once, every dependence on a step that exists, and no way round in a circle."""
-    names = [step.id for step in steps]
-    if len(set(names)) < len(names):
+    names = {step.id for step in steps}
+    if len(names) < len(steps):
         raise Problem("request_invalid", "Two steps have the same id.")
-    done: set[str] = set()
-    left = list(steps)
-    while left:
-        possible = [step for step in left if done.issuperset(step.depends_on)]
-        if not possible:
-            stuck = ", ".join(step.id for step in left)
-            raise Problem(
-                "request_invalid", f"These steps depend on each other or on none that exists: {stuck}."
-            )
-        done.update(step.id for step in possible)
-        left = [step for step in left if step.id not in done]
+    waits_for = {step.id: set(step.depends_on) for step in steps}
+    if stuck := _stuck(waits_for):
+        told = ", ".join(step.id for step in steps if step.id in stuck)
+        raise Problem("request_invalid", f"These steps depend on each other or on none that exists: {told}.")
 
 
-def _check_schema(schema: Any) -> None:
-    if schema is None:
-        return
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import SchemaError
-
-    try:
-        Draft202012Validator.check_schema(schema)
-    except SchemaError as wrong:
-        raise Problem("request_invalid", f"input_schema is no JSON Schema: {wrong.message[:500]}") from None
-
-
-def input_check(schema: Any) -> Check:
-    """What is wrong with an input, in words; None if nothing is."""
-    if schema is None:
-        return lambda _: None
-    from jsonschema import Draft202012Validator
-    from referencing import Registry
-    from referencing.exceptions import Unresolvable
-
-    # An empty registry: a reference to another address is not fetched.
-    validator = Draft202012Validator(schema, registry=Registry())
-
-    def check(value: Any) -> str | None:
-        try:
-            wrong = next(validator.iter_errors(value), None)
-        except Unresolvable as missing:
-            return f"The schema refers to {missing.ref}, which is not part of it."
-        except RecursionError:
-            return "The schema refers to itself without an end."
-        return wrong and _misfit(wrong)
-
-    return check
-
-
-def _misfit(wrong: ValidationError) -> str:
-    """Where, and which rule of the schema; not the value, which may belong in no log and no answer."""
-    if wrong.schema is False:
-        return f"{wrong.json_path}: The schema allows no value here."
-    rule = orjson.dumps({str(wrong.validator): wrong.validator_value}, default=str).decode()
-    return f"{wrong.json_path}: The value does not fit {rule[:500]}."
+def _stuck(waits_for: Mapping[str, Iterable[str]]) -> set[str]:
+    """Steps that can never begin. Each dependence is looked at once: users write them."""
+    left = {id_: set(before) for id_, before in waits_for.items()}
+    followers: dict[str, list[str]] = {}
+    for id_, before in left.items():
+        for name in before:
+            followers.setdefault(name, []).append(id_)
+    free = [id_ for id_, before in left.items() if not before]
+    while free:
+        done = free.pop()
+        del left[done]
+        for id_ in followers.get(done, ()):
+            left[id_].discard(done)
+            if not left[id_]:
+                free.append(id_)
+    return set(left)

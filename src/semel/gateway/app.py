@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 
 import orjson
@@ -15,24 +15,29 @@ from starlette.routing import Route as Path
 from semel.bus.base import Bus
 from semel.clock import rfc3339
 from semel.errors import SemelError
+from semel.flow.large import LargeJson
 from semel.flow.problems import Problem
 from semel.flow.values import Caller
-from semel.gateway import openapi, operate, problems
+from semel.gateway import openapi, operate, problems, strict_json
 from semel.gateway.auth import Door, KeyDoor, OpenDoor, check_role, check_tenant
 from semel.gateway.bodies import Model
 from semel.gateway.call import Call, Reply
-from semel.gateway.incoming import Disconnected, Incoming, Receive, Scope, checked
-from semel.gateway.ratelimit import RateLimit
+from semel.gateway.incoming import SMALL_BYTES_MAX, Disconnected, Incoming, Receive, Scope, checked
+from semel.gateway.ratelimit import TOKEN_BYTES, RateLimit
 from semel.gateway.retries import RetryAges
 from semel.gateway.routes import PATH_NAMES, ROUTES, Route
 from semel.gateway.services import Services, assemble
 from semel.gateway.settings import Settings
+from semel.gateway.turns import Turns
 from semel.gateway.upkeep import background
 from semel.stores.base import Store
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _log = logging.getLogger("semel.gateway.requests")
+
+# Large bodies of one tenant that are here at once, arriving or waiting for their turn: each up to 2 MiB.
+LARGE_BODIES_MAX = 16
 
 
 def build(settings: Settings, store: Store, *, bus: Bus | None = None) -> Starlette:
@@ -81,6 +86,7 @@ async def _lifespan(app: Starlette) -> AsyncIterator[None]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        services.apart.close()
         await services.bus.stop()
         await services.store.aclose()
 
@@ -95,6 +101,7 @@ class Gateway:
         # At a desk tenants are free names, and nobody has to be protected from anybody.
         rate_per_s = 0.0 if settings.dev else settings.tenant_rate_per_s
         self._rate_limit = RateLimit(rate_per_s, settings.tenant_burst, clock)
+        self._large = Turns(LARGE_BODIES_MAX)
         self._ages = RetryAges(services)
 
     async def answer(self, route: Route, request: Incoming) -> tuple[Reply, Caller | None]:
@@ -109,7 +116,7 @@ class Gateway:
                 check_tenant(caller, request)
             self._rate_limit.take(caller.tenant)
             key = request.idempotency_key() if route.keyed else None
-            reply = await route.handler(await self._call(route, request, caller, key))
+            reply = await self._handled(route, request, caller, key)
         except Disconnected:
             raise
         except Exception as error:
@@ -118,11 +125,61 @@ class Gateway:
             self._count_claim(route, caller, key, reply, started)
         return reply._replace(tenant=caller and caller.tenant), caller
 
-    async def _call(self, route: Route, request: Incoming, caller: Caller, key: str | None) -> Call:
+    async def _handled(self, route: Route, request: Incoming, caller: Caller, key: str | None) -> Reply:
         query = request.query(route.query, keyed=bool(route.keyed))
         _check_path(request)
-        body, data = await _body(route, request)
-        return Call(self.services, request, route.name, caller, request.path, key, query, body, data)
+
+        async def handled(text: bytes) -> Reply:
+            body, data = await self._read(route, caller.tenant, text)
+            call = Call(self.services, request, route.name, caller, request.path, key, query, body, data)
+            return await route.handler(call)
+
+        if not route.takes_body:
+            return await handled(b"")
+        with ExitStack() as stack:
+            text = await self._arrived(request, caller.tenant, stack)
+            if len(text) <= SMALL_BYTES_MAX:
+                return await handled(text)
+            async with self._large.turn(caller.tenant):
+                return await handled(text)
+
+    async def _arrived(self, request: Incoming, tenant: str, stack: ExitStack) -> bytes:
+        """The body. A large one costs by its size, and has a place of the tenant's until the stack ends."""
+
+        def large(size: int) -> None:
+            self._rate_limit.take(tenant, size / TOKEN_BYTES)
+            stack.enter_context(self._large.place(tenant))
+
+        async with self.services.arrivals.one():
+            return await request.body(large)
+
+    async def _read(self, route: Route, tenant: str, text: bytes) -> tuple[Model | None, Any]:
+        """The body as the route's model has it, and as it was sent."""
+        if not route.takes_body:
+            return None, None
+        if route.body_optional and not text.strip():
+            sent: Any = {}
+        elif len(text) <= SMALL_BYTES_MAX:
+            sent = strict_json.parse(text)
+        else:
+            sent = await self._read_apart(route, tenant, text)
+        if route.body is not None:
+            return checked(route.body, sent, "body"), sent
+        if not isinstance(sent, dict | LargeJson) or (isinstance(sent, LargeJson) and sent.json[:1] != b"{"):
+            raise Problem("request_invalid", "The body is not a JSON object.", names=["body"])
+        return None, sent
+
+    async def _read_apart(self, route: Route, tenant: str, text: bytes) -> Any:
+        """A large body: what of it nobody looks into here stays bytes."""
+        apart = self.services.apart
+        if route.any_object:
+            return await apart.forms(tenant, text)
+        if route.large_member is None:
+            await apart.check_sound(tenant, text)
+            return orjson.loads(text)
+        rest, member = await apart.member(tenant, route.large_member, text)
+        sent = orjson.loads(rest)
+        return sent if member is None else sent | {route.large_member: member}
 
     def refusal(self, error: Exception) -> Reply:
         problem = problems.problem_of(error, self.services.clock)
@@ -167,19 +224,6 @@ def _check_path(request: Incoming) -> None:
             if code == "request_invalid":
                 raise Problem(code, f"The {name} of the path is not a name.", names=[name])
             raise Problem(code)
-
-
-async def _body(route: Route, request: Incoming) -> tuple[Model | None, Any]:
-    """The body as the route's model has it, and as it was sent."""
-    if route.any_object:
-        sent = await request.json()
-        if not isinstance(sent, dict):
-            raise Problem("request_invalid", "The body is not a JSON object.", names=["body"])
-        return None, sent
-    if route.body is None:
-        return None, None
-    sent = await request.json(optional=route.body_optional)
-    return checked(route.body, sent, "body"), sent
 
 
 class Resource:
@@ -261,5 +305,7 @@ async def respond(send: Send, reply: Reply) -> None:
         headers.append((b"x-tenant-id", reply.tenant.encode()))
     if reply.problem is not None:
         headers += problems.headers(reply.problem)
+        if reply.problem.code == "request_timeout":
+            headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
     await send({"type": "http.response.body", "body": reply.body})

@@ -9,13 +9,16 @@ from urllib.parse import parse_qsl
 from pydantic import BaseModel, ValidationError
 
 from semel.flow.problems import Problem
-from semel.gateway import idempotency, strict_json
+from semel.gateway import idempotency
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 M = TypeVar("M", bound=BaseModel)
 
 BODY_BYTES_MAX = 2 << 20
+
+# Read on the loop up to here: in less than a millisecond, and nearly all bodies are shorter.
+SMALL_BYTES_MAX = 64 << 10
 
 # No route takes a handful of names; a query with more is an attempt to make us work.
 _QUERY_NAMES_MAX = 32
@@ -70,15 +73,16 @@ class Incoming:
 
     # --- body -------------------------------------------------------------------------------------
 
-    async def json(self, *, optional: bool = False) -> Any:
-        """The body as JSON. Where it is optional, no body is an empty object."""
-        text = await self.body()
-        return {} if optional and not text.strip() else strict_json.parse(text)
+    async def body(self, large: Callable[[int], None] = lambda _: None) -> bytes:
+        """All of it, or Problem `body_too_large` as soon as that is certain.
 
-    async def body(self) -> bytes:
-        """All of it, or Problem `body_too_large` as soon as that is certain."""
-        if _announced(self.header(b"content-length")) > BODY_BYTES_MAX:
+        `large` hears of a body that is not small before it has arrived: how long it is, or may be.
+        """
+        announced = _announced(self.header(b"content-length"))
+        if announced > BODY_BYTES_MAX:
             raise Problem("body_too_large")
+        if announced > SMALL_BYTES_MAX:
+            large(announced)
         parts: list[bytes] = []
         size, more = 0, True
         while more:
@@ -86,6 +90,8 @@ class Incoming:
             if message["type"] == "http.disconnect":
                 raise Disconnected
             part = message.get("body", b"")
+            if size <= SMALL_BYTES_MAX < size + len(part) and announced <= SMALL_BYTES_MAX:
+                large(BODY_BYTES_MAX)
             size += len(part)
             if size > BODY_BYTES_MAX:
                 raise Problem("body_too_large")

@@ -10,6 +10,9 @@ from semel.flow.problems import Problem
 # Tenants remembered. One that is forgotten gets a full bucket again, which is what a quiet one has anyway.
 _TENANTS_MAX = 10_000
 
+# Bytes of a large body that cost as much as a small request: to read, to write and to keep them.
+TOKEN_BYTES = 8 << 10
+
 
 class RateLimit:
     """A bucket of tokens per tenant: `burst` at most, `rate_per_s` more each second, one for each request."""
@@ -20,8 +23,11 @@ class RateLimit:
         self._clock = clock
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens, as of when
 
-    def take(self, tenant: str) -> None:
-        """One token is gone; Problem `too_many_requests` if there is none."""
+    def take(self, tenant: str, tokens_needed: float = 1) -> None:
+        """So many tokens are gone; Problem `too_many_requests` if there is none.
+
+        One is enough to begin: what a large body needs beyond what is there, the tenant owes.
+        """
         if not self._rate_per_s:
             return
         now = self._clock.monotonic()
@@ -29,7 +35,7 @@ class RateLimit:
         tokens = min(self._burst, tokens + (now - since) * self._rate_per_s)
         if tokens < 1:
             raise Problem("too_many_requests", retry_after_s=(1 - tokens) / self._rate_per_s)
-        self._buckets[tenant] = (tokens - 1, now)
+        self._buckets[tenant] = (tokens - tokens_needed, now)
         self._buckets.move_to_end(tenant)
         if len(self._buckets) > _TENANTS_MAX:
             self._buckets.popitem(last=False)

@@ -32,6 +32,7 @@ class Route:
     query: type[NoQuery] = NoQuery
     keyed: str | None = None  # the scope of its idempotency keys, if it takes them
     any_object: bool = False  # any JSON object is a body
+    large_member: str | None = None  # where nobody looks into this member, it may stay bytes
     body_optional: bool = False
     problems: tuple[str, ...] = ()  # what it answers besides what every route may
 
@@ -39,6 +40,10 @@ class Route:
     def name(self) -> str:
         """How metrics and logs call it."""
         return self.handler.__name__
+
+    @property
+    def takes_body(self) -> bool:
+        return self.any_object or self.body is not None
 
 
 _ADMISSION = (
@@ -86,6 +91,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", f"{_RUN}/rerun", SUBMIT, flows.rerun_run, "RunStarted", bodies.RerunBody, keyed="rerun",
           problems=("run_not_found", "run_not_ended", *_ADMISSION)),
     Route("POST", f"{_V1}/jobs", SUBMIT, flows.create_job, "Job", bodies.JobBody, keyed="job",
+          large_member="input",
           problems=("idempotency_key_reused", "quota_reached")),
     Route("GET", _JOB, READ, flows.get_job, "Job", problems=("job_not_found",)),
     Route("GET", f"{_V1}/approvals", READ, flows.list_approvals, "Approvals", query=bodies.ApprovalsQuery),

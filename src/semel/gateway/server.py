@@ -16,6 +16,7 @@ from starlette.applications import Starlette
 
 from semel.errors import OpenError
 from semel.gateway.app import build
+from semel.gateway.bounded_http import BoundedHttp
 from semel.gateway.services import Services
 from semel.gateway.settings import Settings
 from semel.stores.base import Store
@@ -47,6 +48,7 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._services.stopping.set()
+        self._services.arrivals.stop()
         await super().shutdown(sockets)
 
     @contextmanager
@@ -69,6 +71,7 @@ _STOPS = (signal.SIGINT, signal.SIGTERM)
 def _config(app: Starlette) -> uvicorn.Config:
     return uvicorn.Config(
         app,
+        http=BoundedHttp,
         lifespan="on",
         ws="none",
         log_config=None,

@@ -11,6 +11,8 @@ from semel.bus.base import Bus
 from semel.clock import Clock
 from semel.flow.flow import Flow, Policy
 from semel.flow.gate import LockPolicy
+from semel.gateway.apart import Apart
+from semel.gateway.arrivals import Arrivals
 from semel.gateway.auth import ApiKeys
 from semel.gateway.cursors import Cursors
 from semel.gateway.metrics import Metrics
@@ -32,6 +34,8 @@ class Services:
     cursors: Cursors
     api_keys: ApiKeys
     prober: Prober | None  # if the settings name modules with probes
+    arrivals: Arrivals  # bodies on their way in
+    apart: Apart  # processes for what users can make costly
     stopping: asyncio.Event  # set once the gateway begins to stop: long waits end early
 
     @property
@@ -41,12 +45,19 @@ class Services:
 
 def assemble(settings: Settings, store: Store, bus: Bus | None = None) -> Services:
     """The services on this store. Nothing is started."""
-    bus, metrics = bus or open_bus(settings.bus, store.clock), Metrics()
+    bus, metrics, apart = bus or open_bus(settings.bus, store.clock), Metrics(), Apart()
 
     async def wait(tenant: str, topics: Sequence[str], seconds: float) -> None:
         await bus.wait(tenant, list(topics), seconds)
 
-    flow = Flow(store, _policy(settings), send=bus.publish, wait=wait, cleanup_failed=metrics.cleanup_failed)
+    flow = Flow(
+        store,
+        _policy(settings),
+        send=bus.publish,
+        wait=wait,
+        cleanup_failed=metrics.cleanup_failed,
+        checks=apart,
+    )
     api_keys = ApiKeys(flow.cabinet)
     return Services(
         settings=settings,
@@ -57,6 +68,8 @@ def assemble(settings: Settings, store: Store, bus: Bus | None = None) -> Servic
         cursors=Cursors(store.secret_key),
         api_keys=api_keys,
         prober=prober_of(settings.probes, store, api_keys),
+        arrivals=Arrivals(),
+        apart=apart,
         stopping=asyncio.Event(),
     )
 

@@ -1,0 +1,159 @@
+"""HTTP as the server speaks it, bounded before anybody is known: how long a header is, how long it takes.
+
+The parser underneath takes headers of any length. Here bytes are counted on their way to it. What is no HTTP,
+too long or too late is answered with a problem like every other refusal, and the connection ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from semel.flow.problems import Problem
+from semel.gateway import problems
+
+# Request line and headers together: several times what browsers and proxies send.
+HEAD_BYTES_MAX = 64 << 10
+
+# A header that takes longer is not on its way: it holds a connection.
+HEAD_S = 10.0
+
+# Framing of a chunked body, a byte per chunk at worst, and as much again at its end.
+_FRAMING_PER_BYTE = 16
+
+# A refused client may still be sending: it is listened to for so long, else its answer is lost on the way.
+_LINGER_S = 2.0
+_LINGER_BYTES = 1 << 20
+
+
+class BoundedHttp(HttpToolsProtocol):
+    """One connection."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._in_head = True
+        self._bytes = 0  # of the present message, as they came
+        self._body_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._refused = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        while data and not self.transport.is_closing():
+            if self._refused:
+                self._ignore(len(data))
+                return
+            if self._in_head:
+                self._expect_head()
+            # The parser never sees more of a header than it may have.
+            room = HEAD_BYTES_MAX - self._bytes if self._in_head else HEAD_BYTES_MAX
+            if room <= 0:
+                self.refuse("headers_too_large")
+                continue
+            part, data = (data, b"") if len(data) <= room else (data[:room], data[room:])
+            self._bytes += len(part)
+            super().data_received(part)
+            if not self._in_head and self._framing() > 2 * HEAD_BYTES_MAX:
+                self.refuse("headers_too_large")
+
+    def _framing(self) -> int:
+        """Bytes of a message that are not explained by its body."""
+        return self._bytes - self._body_bytes * (1 + _FRAMING_PER_BYTE)
+
+    # --- what the parser tells --------------------------------------------------------------------
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._stop_timer()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._body_bytes += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._in_head, self._bytes, self._body_bytes = True, 0, 0
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        self.refuse("request_invalid", f"This is no HTTP request. {msg}")
+
+    # --- the time of a header ---------------------------------------------------------------------
+
+    def _expect_head(self) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_later(HEAD_S, self._late)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _late(self) -> None:
+        self._timer = None
+        if self._working():
+            self._expect_head()  # the next request may begin to arrive while this one is worked on
+        else:
+            self.refuse("request_timeout")
+
+    # --- refusals ---------------------------------------------------------------------------------
+
+    def refuse(self, code: str, message: str | None = None) -> None:
+        """The client is told why, and the connection ends."""
+        self._stop_timer()
+        self._unset_keepalive_if_required()
+        if self._refused or self.transport.is_closing():
+            return
+        if self._working():
+            # An answer now would be taken for that of the request before, which may still succeed.
+            self.transport.close()
+            return
+        self._refused, self._bytes = True, 0
+        self.transport.write(_answer(Problem(code, message)))
+        if self.cycle is not None and not self.cycle.response_complete:
+            # Its body will not arrive: whoever listens for it hears that the client is gone.
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._timer = self.loop.call_later(_LINGER_S, self.transport.close)
+
+    def _working(self) -> bool:
+        """Whether a request has arrived whole, or is being answered."""
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
+            return False
+        return cycle.response_started or not cycle.more_body
+
+    def _ignore(self, size: int) -> None:
+        self._bytes += size
+        if self._bytes > _LINGER_BYTES:
+            self.transport.close()
+
+    def shutdown(self) -> None:
+        if self._refused:
+            self.transport.close()
+        else:
+            super().shutdown()
+
+
+def _answer(problem: Problem) -> bytes:
+    body = problems.body(problem)
+    headers = [
+        (b"content-type", problems.MEDIA.encode()),
+        (b"content-length", str(len(body)).encode()),
+        (b"cache-control", b"no-store"),
+        (b"connection", b"close"),
+        *problems.headers(problem),
+    ]
+    lines = b"".join(name + b": " + value + b"\r\n" for name, value in headers)
+    return STATUS_LINE[problem.status] + lines + b"\r\n" + body

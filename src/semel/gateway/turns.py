@@ -1,0 +1,43 @@
+"""One after the other, tenant by tenant: what is costly of one tenant waits for that tenant alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+from semel.flow.problems import Problem
+
+
+class Turns:
+    """At most `places` of a tenant are here at once, and one of them has the turn."""
+
+    def __init__(self, places: int) -> None:
+        self._places = places
+        self._present: dict[str, int] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    @contextmanager
+    def place(self, tenant: str) -> Iterator[None]:
+        """Here, with or without the turn; Problem `too_many_requests` if the tenant has no place left."""
+        present = self._present.get(tenant, 0)
+        if present >= self._places:
+            raise Problem("too_many_requests", "Too many large requests of the tenant wait.", retry_after_s=1)
+        self._present[tenant] = present + 1
+        try:
+            yield
+        finally:
+            self._present[tenant] -= 1
+            if not self._present[tenant]:
+                del self._present[tenant]
+                self._locks.pop(tenant, None)
+
+    @asynccontextmanager
+    async def turn(self, tenant: str) -> AsyncIterator[None]:
+        """Nobody else of the tenant has it. Only for who has a place."""
+        async with self._locks.setdefault(tenant, asyncio.Lock()):
+            yield
+
+    def __len__(self) -> int:
+        """How many tenants have somebody here."""
+        return len(self._present)

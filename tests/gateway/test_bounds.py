@@ -1,0 +1,272 @@
+"""One tenant does its worst, and the others are answered meanwhile: each attack on a real gateway."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from semel.gateway import arrivals, bounded_http
+from tests.gateway.conftest import Serve, define, refused, start_run
+from tests.gateway.serving import PATIENCE_S, Gateway, gateways
+
+# Of a million ways to write a schema that never ends, those that were tried.
+DOUBLING = 60
+MEGABYTES_2 = 2 << 20
+
+
+@pytest.fixture(scope="module")
+def gateway() -> Iterator[Gateway]:
+    """One that all attacks are tried on, one after the other."""
+    with gateways() as start:
+        yield start("memory://")
+
+
+@pytest.fixture
+def mortal() -> Iterator[Gateway]:
+    """One that is stopped."""
+    with gateways() as start:
+        yield start("memory://")
+
+
+def doubling() -> dict[str, Any]:
+    """Each definition asks for the next one twice."""
+    defs: dict[str, Any] = {
+        f"d{number}": {"allOf": [{"$ref": f"#/$defs/d{number + 1}"}] * 2} for number in range(DOUBLING)
+    }
+    return {"$defs": {**defs, f"d{DOUBLING}": {"type": "object"}}, "$ref": "#/$defs/d0"}
+
+
+def by_depth() -> dict[str, Any]:
+    """At each level of the input everything is asked twice."""
+    below = {"properties": {"c": {"$ref": "#/$defs/node"}}}
+    return {"$defs": {"node": {"allOf": [below, {**below, "title": "again"}]}}, "$ref": "#/$defs/node"}
+
+
+def nested(levels: int) -> Any:
+    value: Any = {}
+    for _ in range(levels):
+        value = {"c": value}
+    return value
+
+
+SCHEMAS: dict[str, tuple[Any, Any]] = {
+    "a pattern that backtracks": (
+        {"properties": {"a": {"pattern": "^(a+)+$"}}}, {"a": "a" * 10_000 + "!"}
+    ),
+    "a pattern in names": ({"patternProperties": {"^(a|aa)+$": {"type": "null"}}}, {"a" * 10_000 + "!": 1}),
+    "unique objects": (
+        {"properties": {"a": {"uniqueItems": True}}}, {"a": [{"n": number} for number in range(6_000)]}
+    ),
+    "references that double": (doubling(), {}),
+    "levels that double": (by_depth(), nested(60)),
+    "a large enumeration": (
+        {"properties": {"a": {"items": {"enum": [{"n": number} for number in range(3_000)]}}}},
+        {"a": [{"n": -1 - number} for number in range(3_000)]},
+    ),
+}  # fmt: skip
+
+
+@contextmanager
+def meanwhile(work: Callable[[], Any]) -> Iterator[Callable[[], bool]]:
+    """The work goes on beside the block; what it is called with says whether it still does."""
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    yield thread.is_alive
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+    assert failures == []
+
+
+def answered_meanwhile(gateway: Gateway, still: Callable[[], bool]) -> None:
+    """Probes and another tenant are answered until the attack is over, and at least some times."""
+    with (
+        httpx.Client(base_url=gateway.url, timeout=PATIENCE_S) as probe,
+        httpx.Client(base_url=gateway.url, headers={"X-Tenant-ID": "other"}, timeout=PATIENCE_S) as other,
+    ):
+        rounds = 0
+        while still() or rounds < 3:
+            assert probe.get("/healthz").status_code == 200
+            assert other.get("/api/v1/runs").status_code == 200
+            rounds += 1
+
+
+@pytest.mark.parametrize(("schema", "value"), SCHEMAS.values(), ids=SCHEMAS.keys())
+def test_whatever_a_schema_asks_for_others_are_answered_meanwhile(
+    gateway: Gateway, schema: Any, value: Any
+) -> None:
+    client = gateway.client(X_Tenant_ID="worst")
+
+    def attack() -> None:
+        put = client.put("/api/v1/workflows/hello", json={"steps": [], "input_schema": schema})
+        assert put.status_code in (200, 400), put.text
+        if put.status_code == 200:
+            assert start_run(client, value).status_code in (200, 400)
+
+    with meanwhile(attack) as still:
+        answered_meanwhile(gateway, still)
+
+
+def test_a_stop_does_not_wait_for_a_schema_without_an_end(mortal: Gateway) -> None:
+    client = mortal.client(X_Tenant_ID="worst")
+    define(client, input_schema=by_depth())
+
+    with meanwhile(lambda: refused(start_run(client, nested(60)), 400, "input_invalid")):
+        answered_meanwhile(mortal, lambda: False)
+        assert mortal.stop() == 0
+
+
+@pytest.mark.parametrize("pattern", ["^(a)\\1$", "^(?=a)b", "a{1000}{1000}{1000}", "("])
+def test_a_pattern_that_has_no_linear_form_is_refused_when_the_workflow_is_put(
+    gateway: Gateway, pattern: str
+) -> None:
+    client = gateway.client(X_Tenant_ID="patterns")
+    for schema in ({"pattern": pattern}, {"patternProperties": {pattern: True}}):
+        answer = client.put("/api/v1/workflows/hello", json={"steps": [], "input_schema": schema})
+        assert "linear time" in refused(answer, 400, "request_invalid")["detail"]
+    refused(start_run(client), 404, "workflow_not_found")
+
+
+# --- headers ------------------------------------------------------------------------------------------
+
+
+def dialled(url: str) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=PATIENCE_S)
+
+
+def problem_on(connection: socket.socket) -> tuple[int, str]:
+    """Status and code of the problem that arrives."""
+    with http.client.HTTPResponse(connection) as answer:
+        answer.begin()
+        assert answer.getheader("content-type") == "application/problem+json"
+        problem = json.loads(answer.read())
+    assert problem["status"] == answer.status
+    return answer.status, problem["code"]
+
+
+def resident_bytes(gateway: Gateway) -> int:
+    text = Path(f"/proc/{gateway.pid}/status").read_text()
+    return int(re.findall(r"VmRSS:\s+(\d+) kB", text)[0]) << 10
+
+
+def endless(gateway: Gateway, head: bytes, unit: bytes, megabytes: int = 60) -> None:
+    """As much as the gateway takes, up to so much."""
+    with dialled(gateway.url) as connection, suppress(ConnectionError):
+        connection.sendall(head)
+        for _ in range(megabytes):
+            connection.sendall(unit * ((1 << 20) // len(unit)))
+
+
+GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+CHUNKED = (
+    b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("head", "unit"),
+    [
+        (GET, b"X-Many: headers\r\n"),
+        (GET + b"X-One: ", b"long"),
+        (b"", b"\r\n"),
+        (b"GET /", b"path"),
+        (CHUNKED, b"X-Trailer: many\r\n"),
+        (CHUNKED + b"X-Trailer: ", b"long"),
+    ],
+    ids=["many headers", "one header", "blank lines", "a path", "many trailers", "one trailer"],
+)
+def test_headers_without_an_end_take_no_memory_and_others_are_answered(
+    gateway: Gateway, head: bytes, unit: bytes
+) -> None:
+    before = resident_bytes(gateway)
+    with meanwhile(lambda: endless(gateway, head, unit)) as still:
+        answered_meanwhile(gateway, still)
+    # Twice as much arrived, and a Python without that bound keeps nine times as much.
+    assert resident_bytes(gateway) - before < 30 << 20
+
+
+def test_a_header_is_read_up_to_its_bound_and_no_further(gateway: Gateway) -> None:
+    def status(padding: int) -> int:
+        with dialled(gateway.url) as connection:
+            connection.sendall(GET + b"X: " + b"x" * padding + b"\r\n\r\n")
+            return int(connection.makefile("rb").readline().split()[1])
+
+    most = bounded_http.HEAD_BYTES_MAX - len(GET + b"X: \r\n\r\n")
+    assert status(most) == 200
+    assert status(most + 1) == 431
+    with dialled(gateway.url) as connection:
+        connection.sendall(GET + b"X: " + b"x" * most + b"xx\r\n\r\n")
+        assert problem_on(connection) == (431, "headers_too_large")
+
+
+@pytest.mark.parametrize(
+    "request_", [b"hello\r\n\r\n", b"\x16\x03\x01", b"GET / HTTP/9.9\r\n\r\n", CHUNKED[:-3] + b"zz\r\n"]
+)
+def test_what_is_no_http_is_answered_with_a_problem(gateway: Gateway, request_: bytes) -> None:
+    with dialled(gateway.url) as connection:
+        connection.sendall(request_)
+        assert problem_on(connection) == (400, "request_invalid")
+
+
+def test_garbage_behind_a_request_is_never_taken_for_its_answer(serve: Serve) -> None:
+    served = serve(dev=True)
+    body = b'{"topics": ["mail"], "max": 1, "wait_s": 60}'
+    head = b"POST /api/v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with dialled(served.url) as connection:
+        connection.sendall(head + body)
+        httpx.get(f"{served.url}/healthz")
+        connection.sendall(b"hello\r\n\r\n")
+        assert connection.makefile("rb").read() == b""
+
+
+# --- time ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET", GET, GET + b"X-Slow: "])
+def test_a_header_that_is_not_on_its_way_is_waited_for_no_longer(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, begun: bytes
+) -> None:
+    monkeypatch.setattr(bounded_http, "HEAD_S", 0.1)
+    with dialled(serve(dev=True).url) as connection:
+        connection.sendall(begun)
+        assert problem_on(connection) == (408, "request_timeout")
+
+
+HALF = b'POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"topic": '
+
+
+def test_a_body_that_is_not_on_its_way_is_waited_for_no_longer(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrivals, "BODY_S", 0.1)
+    with dialled(serve(dev=True).url) as connection:
+        connection.sendall(HALF)
+        assert problem_on(connection) == (408, "request_timeout")
+
+
+def test_a_stop_drops_what_has_not_arrived_and_says_so(mortal: Gateway) -> None:
+    with dialled(mortal.url) as half, dialled(mortal.url) as silent, dialled(mortal.url) as begun:
+        half.sendall(HALF)
+        begun.sendall(GET)
+        answered_meanwhile(mortal, lambda: False)  # whoever came first was read first
+        assert mortal.stop() == 0
+        assert problem_on(half) == (503, "gateway_stopping")
+        assert silent.recv(1) == b""
+        assert begun.recv(1) == b""
