@@ -18,6 +18,7 @@ from semel.limits import SETTLE_BUDGET_S
 from semel.meaning import Meaning, meaning
 from semel.outcome import recorded_error, replayed_value, stored_error, stored_value, told_by
 from semel.record import (
+    PROBE,
     SETTLED,
     Address,
     Asked,
@@ -30,6 +31,7 @@ from semel.record import (
     Retake,
     Settle,
     State,
+    amendable,
     doubtful,
     ours,
     settled_by,
@@ -532,8 +534,8 @@ def replay(call: Call, reply: Reply) -> Answer:
 def _remember(call: Call, reply: Reply) -> None:
     record = reply.record
     assert record is not None
-    if not call.keep:
-        return
+    if not call.keep or amendable(record):
+        return  # an amendable one may change in another process, which tells nobody: it is read each time
     until_us = record.expires_at
     if until_us is not None:
         # The window is counted by the store's clock; the cache asks ours.
@@ -608,7 +610,7 @@ def resolution(contract: Contract, record: Record, told: Any, token: bytes) -> R
                 "semel: the probe of %s answered with %s, which is no answer", contract.name, type(told)
             )
         return None
-    return Resolve(record.asked.at, record.token, token, happened, outcome, contract.window_us, "probe")
+    return Resolve(record.asked.at, record.token, token, happened, outcome, contract.window_us, PROBE)
 
 
 def _parked(record: Record, why: str = "") -> errors.OutcomeUnknown:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from semel.approvals import Approvals
 from semel.cache import SettledCache
+from semel.catalogue import Sightings
 from semel.clock import SYSTEM, Clock
 from semel.errors import OpenError
 from semel.keeper import Keeper
@@ -47,8 +48,9 @@ class Ledger:
         self.tally = Tally()
         self.sweeper = Sweeper(store)
         self.keeper = Keeper(store, self.tally, self.sweeper)
+        self.sightings = self.keeper.sightings = Sightings(store, tenant, self.keeper.notice)
         self.approvals = Approvals(store, tenant)
-        self.records = Records(store, tenant)
+        self.records = Records(store, tenant, self.sightings.contract_of)
 
     @property
     def durability(self) -> str:

@@ -188,6 +188,7 @@ class Tool:
         if record is not None and (caller.key is None or self._is_of(record, canonical)):
             ledger.tally.replayed(record, now_us)
             return record
+        ledger.sightings.saw(contract, now_us)
         at = Address(ledger.tenant, SCOPE, key)
         where = (step.conversation, step.path_text, step.principal) if step else ("", "[]", "")
         # A Key given by hand may be one that another tool derives, and what is derived is not compared again.
@@ -222,6 +223,8 @@ class Tool:
         resource = contract.declared.resource
         if resource is not None and not contract.arguments.holds_secret(resource):
             self._count(caller, PERFORMED, "", "", f"{resource}={arguments.get(resource)}"[:256])
+        if caller.ledger is not None:
+            caller.ledger.sightings.saw(contract, caller.ledger.clock.now_us())
         return Unrecorded(contract, arguments, instance)
 
     def _scope_denied(self, caller: Caller) -> errors.ScopeDenied:

@@ -37,7 +37,7 @@ from semel.stores.base import (
     Sweep,
 )
 from semel.stores.memory import MemoryStore
-from tests.commands import LEASE, SECOND, WINDOW, claim, park, release, renew, resolve, retake, settle
+from tests.commands import LEASE, SECOND, WINDOW, amend, claim, park, release, renew, resolve, retake, settle
 from tests.doors import AsyncDoor, Door
 from tests.fake_clock import FakeClock
 from tests.stores import KINDS, SPREAD, Kind
@@ -159,11 +159,25 @@ class Agreement(RuleBasedStateMachine):
         outcome=outcomes,
         window_us=windows,
         parked=st.booleans(),
+        by=st.sampled_from(["ann", "ann", "probe"]),
     )
-    def resolves(self, at, seen, token, happened, outcome, window_us, parked):
+    def resolves(self, at, seen, token, happened, outcome, window_us, parked, by="ann"):
         if parked:
             self.parks(at, CURRENT, "timeout")
-        self.compare(resolve(self.token_of(at, seen), token, happened, at, outcome, window_us))
+        self.compare(resolve(self.token_of(at, seen), token, happened, at, outcome, window_us, by))
+
+    @rule(
+        at=places,
+        seen=owners,
+        token=fresh,
+        outcome=st.sampled_from([b"", b'"r-2"']),
+        by=st.sampled_from(["ann", "probe"]),
+        resolved=st.booleans(),
+    )
+    def amends(self, at, seen, token, outcome, by, resolved):
+        if resolved:
+            self.resolves(at, CURRENT, token, True, None, WINDOW, True)
+        self.compare(amend(self.token_of(at, seen), token, at, outcome, by))
 
     @precondition(lambda self: self.last is not None)
     @rule()

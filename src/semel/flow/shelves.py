@@ -17,6 +17,7 @@ handled message     inbox/<consumer>/<id> expiry
 dead letter         dead_<digest>         dead: when it was put aside; expiry
 the tenant's lock   lock
 ages of retries     ages/<kind>/<name>    ages: 0 (semel.age_book)
+tool                tool/<name>           tools: first seen; expiry (semel.catalogue)
 """
 
 from __future__ import annotations

@@ -58,6 +58,7 @@ SETTLE = step("settle")
 PARK = step("park")
 RELEASE = step("release")
 RESOLVE = step("resolve")
+AMEND = step("amend")
 
 LIST_RECORDS = step("list_records")
 FIND_RECORD = step("find_record")

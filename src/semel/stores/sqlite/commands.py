@@ -11,6 +11,7 @@ from semel.record import (
     LAPSED,
     REFUSED_LATER,
     Address,
+    Amend,
     Claim,
     Look,
     Park,
@@ -95,6 +96,12 @@ def resolve(command: Resolve, now_us: int) -> Statement:
     return sql.RESOLVE_CLEARED, (command.token, expires_at, command.by, *seen)
 
 
+def amend(command: Amend, now_us: int) -> Statement:
+    return sql.AMEND, (
+        command.token, command.outcome, command.by, *plain(command.at), command.seen, now_us,
+    )  # fmt: skip
+
+
 def later(now_us: int, by_us: int | None) -> int | None:
     return None if by_us is None else now_us + by_us
 
@@ -107,6 +114,7 @@ _STATEMENTS: dict[type, Callable[[Any, int], Statement]] = {
     Park: park,
     Release: release,
     Resolve: resolve,
+    Amend: amend,
 }
 
 

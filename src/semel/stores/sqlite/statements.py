@@ -38,6 +38,7 @@ PARK = statement("park")
 RELEASE = statement("release")
 RESOLVE_HAPPENED = statement("resolve_happened")
 RESOLVE_CLEARED = statement("resolve_cleared")
+AMEND = statement("amend")
 
 NOTE_EVENT = statement("note_event")
 READ_EVENTS = statement("read_events")
