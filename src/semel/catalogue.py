@@ -1,14 +1,14 @@
 """The catalogue: every contract that a ledger of this store has run, as its `describe()` says, and when last.
 
-Kept per tenant, so that people, and whatever has only the store, know a tool without its code: what its result
-looks like, how long it is honoured. Several processes write into it; nothing of it is on a call's way: a call looks
-into a dictionary, and the keeper writes.
+Kept per tenant, so that people, and whatever has only the store, know a tool without its code: what its
+result looks like, how long it is honoured. Several processes write into it. Nothing of it is on a call's way:
+a call looks into a dictionary, and the keeper writes.
 
 document     id            shelves, and what the score is
 tool         tool/<name>   tools: when it was first seen; expiry: when it is forgotten
 
-Of each major version the newest is kept: the highest, or a lower one once the higher has not been seen for a while
-(somebody went back). What is secret, default values included, is not in it.
+Of each major version the newest is kept: the highest, or a lower one once the higher has not been seen for a
+while (somebody went back). What is secret, default values included, is not in it.
 """
 
 from __future__ import annotations
@@ -141,10 +141,10 @@ class Sightings:
 
 def _merge(store: Store, tenant: str, contract: Contract, seen_us: int) -> None:
     described = _without_secrets(contract)
-    id_ = _id(contract.name)
+    id_ = document_id(contract.name)
     for _ in range(_TRIES):
         document = store.ask(Fetch(tenant, (id_,))).documents.get(id_)
-        entry = Entry(contract.name) if document is None else _entry(document)
+        entry = Entry(contract.name) if document is None else entry_of(document)
         if entry is None:
             return  # a later version of Semel wrote it, and knows better
         merged = _with(entry, described, contract.major, seen_us)
@@ -233,14 +233,9 @@ def _order(version: str) -> tuple[int, ...]:
 
 def find(store: Store, tenant: str, name: str) -> Entry | None:
     """What is known of the tool; None if no ledger of the tenant has run it."""
-    id_ = _id(name)
+    id_ = document_id(name)
     document = store.ask(Fetch(tenant, (id_,))).documents.get(id_)
-    return None if document is None else _entry(document)
-
-
-def entry_of(document: Document) -> Entry | None:
-    """None for what a later version of Semel wrote, or nobody."""
-    return _entry(document)
+    return None if document is None else entry_of(document)
 
 
 class ResultForm(NamedTuple):
@@ -259,16 +254,22 @@ def results_of(store: Store, tenant: str, tool: str, version: str) -> ResultForm
     return ResultForm(sight.contract["result_schema"], tuple(sight.contract["secret"]))
 
 
-def shown(entry: Entry, version: str | None = None) -> dict[str, Any] | None:
-    """The tool as JSON data: the newest major version, or the one that is asked for."""
-    sight = entry.newest if version is None else entry.of(version)
-    if sight is None:
-        return None
+def shown(entry: Entry, sight: Sight | None = None) -> dict[str, Any]:
+    """The tool as JSON data: in this major version, or the newest."""
+    sight = sight or entry.newest
     versions = [
         {"version": each.contract["version"], **_seen(each)}
         for _, each in sorted(entry.majors.items(), reverse=True)
     ]
     return {**sight.contract, **_seen(sight), "versions": versions}
+
+
+def shown_as(entry: Entry | None, version: str | None) -> dict[str, Any] | None:
+    """The same, in the major version that is asked for; None if there is none."""
+    if entry is None or version is None:
+        return None if entry is None else shown(entry)
+    sight = entry.of(version)
+    return None if sight is None else shown(entry, sight)
 
 
 def _seen(sight: Sight) -> dict[str, Any]:
@@ -278,7 +279,7 @@ def _seen(sight: Sight) -> dict[str, Any]:
 # --- as a document --------------------------------------------------------------------------------
 
 
-def _id(name: str) -> str:
+def document_id(name: str) -> str:
     return f"tool/{name}"
 
 
@@ -289,10 +290,11 @@ def _draft(entry: Entry) -> Draft:
     }
     body = to_json({"version": _VERSION, "name": entry.name, "majors": majors})
     places = (Place(SHELF, entry.first_us), Place(EXPIRY, entry.last_us + _KEPT_US))
-    return Draft(_id(entry.name), body, places)
+    return Draft(document_id(entry.name), body, places)
 
 
-def _entry(document: Document) -> Entry | None:
+def entry_of(document: Document) -> Entry | None:
+    """None for what a later version of Semel wrote, or nobody."""
     try:
         data = from_json(document.body)
         if data["version"] != _VERSION or not data["majors"]:

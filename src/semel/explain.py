@@ -25,9 +25,10 @@ _POLICIES = {
 }
 
 AMEND = "amend"
+DECISIONS = ["approve", "reject"]
 
 # What a person may answer, by state; nothing where nothing is asked.
-_CHOICES = {State.IN_DOUBT: [HAPPENED, DID_NOT_HAPPEN], State.WAITING: ["approve", "reject"]}
+_CHOICES = {State.IN_DOUBT: [HAPPENED, DID_NOT_HAPPEN], State.WAITING: DECISIONS}
 
 
 def explained(record: Record, history: Sequence[Event], now_us: int) -> dict[str, Any]:

@@ -629,7 +629,7 @@ def _after_approval(call: Call, record: Record) -> Generator[Wish, Any, Answer |
         case "rejected":
             rejected = ToolError.of(errors.ApprovalRejected(job_id=record.asked.job_id))
             return (yield from _settle_error(call, record, rejected, None, []))
-        case "expired" | None:
+        case "expired" | "cancelled" | None:
             # Nobody can answer any more, or is asked any more: the waiting record goes, and the call is new.
             yield Release(call.at, record.token, call.contract.window_us)
             return None

@@ -6,7 +6,7 @@
        │      lapses,   ▼
        │      park   in doubt ──retake──▶ pending, next fence
        │                │     ──resolve─▶ done | cleared               cleared: someone said it did not happen
-       │                │                 done ──amend─▶ done          a person's word, and its result corrected
+       │                │                 done ──amend─▶ done          a person's word, its result corrected
        └──claim──▶ waiting ──retake──▶ pending                         waiting: a person has to approve first
 
 A store holds records and performs *commands* on them, one atomic step each. `apply` is the specification

@@ -143,15 +143,17 @@ class Records:
             checked = self._check_result(record, command.outcome)
         reply = self._store.perform(command)
         if reply.record is None or not (reply.applied or _resolved_alike(reply.record, command)):
-            raise RecordNotInDoubt(f"Record {id} is not in doubt; nothing was changed.{_amending(reply.record)}")
+            raise RecordNotInDoubt(
+                f"Record {id} is not in doubt; nothing was changed.{_amending(reply.record)}"
+            )
         # A store asks again after a lost reply: then the token is ours, and nobody said it before us.
         return Resolution(reply.record, reply.record.token != command.token, checked)
 
     def amend(self, id: str, *, by: str, result: Any) -> Record:
         """Give or correct the result of what a person resolved as happened; from then on replays give it.
 
-        RecordNotInDoubt for any other record: what a tool or its probe settled stays as it is. The same result
-        again changes nothing.
+        RecordNotInDoubt for any other record: what a tool or its probe settled stays as it is. The same
+        result again changes nothing.
         """
         return self.amendment(id, by=by, result=result).record
 
@@ -180,7 +182,7 @@ class Records:
         tool, version = record.asked.tool, record.asked.version
         if len(outcome) > RESULT_BYTES_MAX:
             raise ResultInvalid(
-                f"The result takes {len(outcome)} bytes, and {RESULT_BYTES_MAX} are kept. Nothing was changed."
+                f"The result takes {len(outcome)} bytes; {RESULT_BYTES_MAX} are kept. Nothing was changed."
             )
         form = catalogue.results_of(self._store, self._tenant, tool, version)
         if form is not None and (why := misfit(from_json(outcome), form.schema, form.secret)) is not None:

@@ -1,8 +1,7 @@
-"""What a tool's result looks like, without the tool: a value checked against its JSON Schema, and a form to fill in.
+"""What a tool's result looks like, without the tool: a value held to a JSON Schema, a form to fill in.
 
-The schemas are those that `describe()` gives, so the words of JSON Schema that pydantic writes are understood and
-all others let pass. Nothing here takes longer than a few looks at each part of the value: patterns are matched by
-an engine that never goes back.
+The schemas are those that `describe()` gives, so the words of JSON Schema that pydantic writes are understood
+and all others let pass. Patterns are matched by an engine that never goes back, so that no text takes long.
 """
 
 from __future__ import annotations
@@ -244,7 +243,7 @@ def compact(value: Any) -> str:
 # --- a form to fill in ----------------------------------------------------------------------------
 
 # Beyond this a form helps nobody.
-_FORM_DEPTH = 4
+_FORM_DEPTH = 12
 
 
 def returns_nothing(schema: Schema) -> bool:
@@ -277,7 +276,9 @@ def _outline_of_type(schema: Schema, root: Schema, depth: int) -> str:
         case "object" if schema.get("properties"):
             members = schema["properties"]
             names = [name for name in members if name in schema.get("required", members)] or list(members)
-            return "{" + ", ".join(f"{compact(n)}: {_outline(members[n], root, depth + 1)}" for n in names) + "}"
+            return (
+                "{" + ", ".join(f"{compact(n)}: {_outline(members[n], root, depth + 1)}" for n in names) + "}"
+            )
         case "object":
             return "{<name>: " + _outline(schema.get("additionalProperties", True), root, depth + 1) + "}"
         case "array" if "prefixItems" in schema:

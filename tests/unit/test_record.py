@@ -440,7 +440,9 @@ def test_of_two_people_who_resolve_the_same_attempt_the_first_is_heard():
 
 def test_an_amended_record_says_something_else_and_is_else_as_it_was():
     resolved = told(claim(A), park(A), SECOND, resolve(A, B, True))
-    amended = told(claim(A), park(A), SECOND, resolve(A, B, True), SECOND, amend(B, C, outcome=b"x", by="cat"))
+    amended = told(
+        claim(A), park(A), SECOND, resolve(A, B, True), SECOND, amend(B, C, outcome=b"x", by="cat")
+    )
     assert amended == resolved._replace(token=C, outcome=b"x", note="amended", by="cat")
     assert not amendable(told(claim(A), settle(A)))
     assert [amendable(resolved), amendable(amended)] == [True, True]

@@ -20,7 +20,8 @@ STATES: dict[int, State] = {code: state for state, code in CODES.items()}
 _KEYS_OF_A_RECORD = 6
 
 _OF_A_RECORD = (
-    "look", "claim", "retake", "renew", "settle", "park", "release", "resolve", "amend", "sweep", "append_event",
+    "look", "claim", "retake", "renew", "settle", "park", "release", "resolve", "amend", "sweep",
+    "append_event",
 )  # fmt: skip
 _OTHERS = {"add_seal": 2, "drop_events": 3, "story": 1}
 _OF_DOCUMENTS = ("commit", "fetch", "scan", "count", "tenants")
