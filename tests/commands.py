@@ -6,6 +6,7 @@ from typing import Any
 
 from semel.record import (
     Address,
+    Amend,
     Asked,
     Claim,
     Look,
@@ -93,3 +94,9 @@ def resolve(
     by: str = "ann",
 ) -> Resolve:
     return Resolve(at, seen, token, happened, outcome, window_us, by)
+
+
+def amend(
+    seen: bytes, token: bytes, at: Address = AT, outcome: bytes = b'{"refund":"r-2"}', by: str = "bob"
+) -> Amend:
+    return Amend(at, seen, token, outcome, by)

@@ -12,6 +12,7 @@ from tests.commands import (
     WINDOW,
     A,
     B,
+    amend,
     claim,
     look,
     park,
@@ -45,6 +46,10 @@ SITUATIONS: dict[str, tuple[Step, ...]] = {
     "done for ever": (claim(A), settle(A, window_us=None), 1_000 * WINDOW),
     "released": (claim(A), release(A)),
     "resolved: it happened": (claim(B), park(B), resolve(B, A, True)),
+    "resolved by a probe: it happened": (claim(B), park(B), resolve(B, A, True, by="probe")),
+    "resolved: it happened, its window closed": (claim(B), park(B), resolve(B, A, True), WINDOW),
+    "amended": (claim(B), park(B), resolve(B, B, True), amend(B, A)),
+    "amended by somebody named probe": (claim(B), park(B), resolve(B, B, True), amend(B, A, by="probe")),
     "resolved: it did not": (claim(B), park(B), resolve(B, A, False)),
     "done, one microsecond before its window closes": (claim(A), settle(A), WINDOW - 1),
     "done, its window closed": (claim(A), settle(A), WINDOW),
@@ -64,6 +69,7 @@ COMMANDS: dict[str, Command] = {
     "release": release(A),
     "happened": resolve(A, N, True, outcome=b'"seen at the bank"'),
     "did not": resolve(A, N, False),
+    "amend": amend(A, N),
 }
 
 # The same by someone who is not, or no longer, the newest owner.
@@ -75,4 +81,5 @@ COMMANDS_OF_OTHERS: dict[str, Command] = {
     "release": release(B),
     "happened": resolve(B, N, True),
     "did not": resolve(B, N, False),
+    "amend": amend(B, N),
 }

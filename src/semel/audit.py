@@ -13,10 +13,24 @@ from typing import NamedTuple
 
 import orjson
 
-from semel.record import Address, Claim, Command, Park, Record, Release, Renew, Resolve, Retake, Settle, State
+from semel.record import (
+    Address,
+    Amend,
+    Claim,
+    Command,
+    Park,
+    Record,
+    Release,
+    Renew,
+    Resolve,
+    Retake,
+    Settle,
+    State,
+)
 
 CLAIMED, ASKED, RETAKEN, REVIVED = "claimed", "asked", "retaken", "revived"
 SETTLED, PARKED, RELEASED, RESOLVED = "settled", "parked", "released", "resolved"
+AMENDED = "amended"
 LAPSED, CLOSED = "lapsed", "closed"
 
 # A conversation moved on although this call was unfinished; the record itself did not change.
@@ -71,6 +85,7 @@ _KINDS: dict[type, str] = {
     Park: PARKED,
     Release: RELEASED,
     Resolve: RESOLVED,
+    Amend: AMENDED,
 }
 
 
@@ -160,12 +175,15 @@ def fold(events: Iterable[Event]) -> Story | None:
 
 def _next(story: Story | None, line: Event) -> Story:
     settled = line.kind == SETTLED or (line.kind == RESOLVED and line.state == State.DONE)
+    settled_at = line.at_us if settled else None
+    if line.kind == AMENDED and story is not None:
+        settled_at = story.settled_at  # only what it says changed
     return Story(
         state=line.state,
         fence=line.fence,
         attempts=(story.attempts if story else 0) + (line.kind in (CLAIMED, RETAKEN)),
         created_at=story.created_at if story else line.at_us,
-        settled_at=line.at_us if settled else None,
+        settled_at=settled_at,
         expires_at=line.expires_at,
         digest=line.digest,
         note=line.note,

@@ -1,4 +1,7 @@
-"""Settled records in the process: they cannot change before their window closes, so reading them is safe."""
+"""Settled records in the process: they cannot change before their window closes, so reading them is safe.
+
+But for what a person resolved, which a person may amend: that is never put here (semel.record.amendable).
+"""
 
 from __future__ import annotations
 

@@ -158,6 +158,7 @@ class Contract:
             "approval": {"expires_in": words(self.approval.expires_us())} if self.approval else None,
             "secret": list(self.secret),
             "schema": self.schema,
+            "result_schema": self.values.schema,
             "warnings": self.warnings(),
         }
 

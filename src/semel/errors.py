@@ -7,6 +7,7 @@ SemelError
 ├── ApprovalError            a decision on an approval that cannot be taken
 ├── RecordNotFound           no such record
 ├── RecordNotInDoubt         only a record in doubt can be resolved
+├── ResultInvalid            what a person gives as a result is none of that tool
 └── CallError                what a contract answers to one call
     ├── NoStep  InvalidArguments  ScopeDenied  VersionMismatch  KeyReused  TooLarge      refused, nothing ran
     ├── InFlight  StoreUnavailable  StoreCorrupt                                         refused, nothing ran
@@ -108,6 +109,13 @@ class RecordNotInDoubt(SemelError):
     """Only a record in doubt can be resolved; nothing was changed."""
 
     code = "RECORD_NOT_IN_DOUBT"
+
+
+class ResultInvalid(SemelError):
+    """The result does not fit what the tool returns; nothing was changed."""
+
+    code = "RESULT_INVALID"
+    fix = "Correct the result; `semel tools show` says what the tool returns."
 
 
 # --- what a contract answers to one call ----------------------------------------------------------

@@ -12,7 +12,7 @@ from semel import audit, owner
 from semel.audit import Event
 from semel.clock import rfc3339
 from semel.durations import words
-from semel.record import OWNER_GONE, Record, State, effective_state
+from semel.record import AMENDED, OWNER_GONE, Record, State, amendable, closed, effective_state
 from semel.records import DID_NOT_HAPPEN, HAPPENED, terms
 
 _DOUBTING = (audit.LAPSED, audit.PARKED, audit.RELEASED)
@@ -24,8 +24,11 @@ _POLICIES = {
     "rerun": "the next call runs the tool again, and the effect may land twice",
 }
 
+AMEND = "amend"
+DECISIONS = ["approve", "reject"]
+
 # What a person may answer, by state; nothing where nothing is asked.
-_CHOICES = {State.IN_DOUBT: [HAPPENED, DID_NOT_HAPPEN], State.WAITING: ["approve", "reject"]}
+_CHOICES = {State.IN_DOUBT: [HAPPENED, DID_NOT_HAPPEN], State.WAITING: DECISIONS}
 
 
 def explained(record: Record, history: Sequence[Event], now_us: int) -> dict[str, Any]:
@@ -35,11 +38,15 @@ def explained(record: Record, history: Sequence[Event], now_us: int) -> dict[str
         "known": known(record, history, now_us),
         "attempt": record.attempts,
         "promised": promised(record, now_us),
-        "choices": _CHOICES.get(state, []),
+        "choices": [AMEND] if _may_amend(record, now_us) else _CHOICES.get(state, []),
     }
     if state is State.IN_DOUBT:
         told |= {"since": rfc3339(_doubt_since(record, history)), "question": question(record)}
     return told
+
+
+def _may_amend(record: Record, now_us: int) -> bool:
+    return amendable(record) and not closed(record, now_us)
 
 
 def known(record: Record, history: Sequence[Event], now_us: int) -> str:
@@ -61,7 +68,8 @@ def known(record: Record, history: Sequence[Event], now_us: int) -> str:
         case State.CLEARED:
             return f"{record.by} said that it did not happen: the key is free."
         case state:
-            by = f", as {record.by} said" if record.by else ""
+            word = "corrected" if record.note == AMENDED else "said"
+            by = f", as {record.by} {word}" if record.by else ""
             replayed = "its value was not kept" if record.outcome is None else "this answer is replayed"
             return f"Settled as {state.value} at {rfc3339(record.settled_at)} in {attempt}{by}; {replayed}."
 

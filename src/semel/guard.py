@@ -32,6 +32,7 @@ from semel.meaning import Meaning, meaning
 from semel.outcome import recorded_error, replayed_value, stored_error, stored_value, told_by
 from semel.record import (
     OWNER_GONE,
+    PROBE,
     SETTLED,
     Address,
     Asked,
@@ -44,6 +45,7 @@ from semel.record import (
     Retake,
     Settle,
     State,
+    amendable,
     doubtful,
     ours,
     settled_by,
@@ -582,8 +584,8 @@ def _remember(call: Call, reply: Reply) -> None:
     record = reply.record
     assert record is not None
     call.attempt.settled = True
-    if not call.keep:
-        return
+    if not call.keep or amendable(record):
+        return  # an amendable one may change in another process, which tells nobody: it is read each time
     until_us = record.expires_at
     if until_us is not None:
         # The window is counted by the store's clock; the cache asks ours.
@@ -675,7 +677,7 @@ def resolution(
                 "semel: the probe of %s answered with %s, which is no answer", contract.name, type(told)
             )
         return None
-    return Resolve(record.asked.at, record.token, token, happened, outcome, contract.window_us, "probe")
+    return Resolve(record.asked.at, record.token, token, happened, outcome, contract.window_us, PROBE)
 
 
 def _parked(record: Record, why: str = "") -> errors.OutcomeUnknown:
@@ -694,7 +696,7 @@ def _after_approval(call: Call, record: Record) -> Generator[Wish, Any, Answer |
         case "rejected":
             rejected = ToolError.of(errors.ApprovalRejected(job_id=record.asked.job_id))
             return (yield from _settle_error(call, record, rejected, None, []))
-        case "expired" | None:
+        case "expired" | "cancelled" | None:
             # Nobody can answer any more, or is asked any more: the waiting record goes, and the call is new.
             yield Release(call.at, record.token, call.contract.window_us)
             return None

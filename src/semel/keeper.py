@@ -1,4 +1,4 @@
-"""One daemon thread per ledger: signs of life, writes put off, counts, ages, and now and then a sweep.
+"""One daemon thread per ledger: signs of life, writes put off, counts, ages, sightings, now and then a sweep.
 
 A thread of its own, because a tool may block the event loop, and one for all calls, because a timer per call
 costs more than the call. Beginning and ending a call only touches a dictionary.
@@ -19,6 +19,7 @@ import orjson
 from semel.age_book import TOOL, AgeBook, Subject
 from semel.ages import Ages
 from semel.audit import Event
+from semel.catalogue import Sightings
 from semel.clock import Clock
 from semel.errors import InFlight, OutcomeUnknown, SemelError, StoreUnavailable
 from semel.gates import Flag, reserve_thread
@@ -88,6 +89,7 @@ class Keeper:
         self._sweeper = sweeper
         self._deferred: deque[tuple[Command, float]] = deque(maxlen=_DEFERRED_MAX)
         self._owed: deque[Event] = deque(maxlen=_OWED_MAX)
+        self.sightings: Sightings | None = None
         self._closing = False
         self._reset()
         _all.add(self)
@@ -102,6 +104,7 @@ class Keeper:
         self._merge_at = self._clock.monotonic() + _MERGE_EVERY_S * self._clock.random()
         self._seal_at = self._clock.monotonic() + _SEAL_EVERY_S * self._clock.random()
         self._wrote = False  # whether this process may have written events that nobody has sealed
+        self._catalogue_at = self._clock.monotonic()
         self._ages = AgeBook()
         self._deferred.clear()
         self._owed.clear()
@@ -172,6 +175,8 @@ class Keeper:
         if self._seal_at <= now:
             self._seal_at = now + _SEAL_EVERY_S * (0.75 + 0.5 * self._clock.random())
             self._quietly(lambda: self._sweeper.seal(lambda: self._closing))
+        if self.sightings and self._catalogue_at <= now:
+            self._quietly(lambda: self._write_sightings(now))
         if self._sweep_at <= now:
             self._sweep_at = now + _SWEEP_EVERY_S * (0.75 + 0.5 * self._clock.random())
             self._quietly(lambda: self._sweeper.run_once(lambda: self._closing))
@@ -248,6 +253,13 @@ class Keeper:
         if not self._ages.merge(self._store, _MERGED_AT_ONCE):
             self._merge_at = now
 
+    def _write_sightings(self, now: float) -> None:
+        """What is left over waits for the next tick; where the store is away, for longer."""
+        assert self.sightings is not None
+        self._catalogue_at = now + _MERGE_EVERY_S
+        self.sightings.merge(_MERGED_AT_ONCE)
+        self._catalogue_at = now
+
     def _quietly(self, work: Callable[[], object]) -> None:
         try:
             work()
@@ -276,6 +288,8 @@ class Keeper:
         if self._owed:
             log.error("semel: closed before the store took %d events of the audit log", len(self._owed))
         self._quietly(lambda: self._ages.merge(self._store))
+        if self.sightings:
+            self._quietly(self.sightings.merge)
         self._quietly(self._seal_rest)
 
     def _seal_rest(self) -> None:

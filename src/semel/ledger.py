@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from semel.approvals import Approvals
 from semel.cache import SettledCache
+from semel.catalogue import Sightings
 from semel.clock import SYSTEM, Clock
 from semel.closing import Closing
 from semel.drive import current_attempt
@@ -56,8 +57,9 @@ class Ledger:
         self.keeper = Keeper(store, self.tally, self.sweeper)
         self.running = Running()
         self._closing = Closing(store, self.keeper, self.running)
+        self.sightings = self.keeper.sightings = Sightings(store, tenant, self.keeper.notice)
         self.approvals = Approvals(store, tenant, self.keeper.notice)
-        self.records = Records(store, tenant, self.keeper.notice)
+        self.records = Records(store, tenant, self.keeper.notice, self.sightings.contract_of)
 
     @property
     def durability(self) -> str:

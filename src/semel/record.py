@@ -6,6 +6,7 @@
        │      lapses,   ▼
        │      park   in doubt ──retake──▶ pending, next fence
        │                │     ──resolve─▶ done | cleared               cleared: someone said it did not happen
+       │                │                 done ──amend─▶ done          a person's word, its result corrected
        └──claim──▶ waiting ──retake──▶ pending                         waiting: a person has to approve first
 
 A store holds records and performs *commands* on them, one atomic step each. `apply` is the specification
@@ -38,6 +39,12 @@ UNSETTLED = frozenset((State.WAITING, State.PENDING, State.IN_DOUBT))
 LAPSED = "the lease lapsed without a sign of life"
 OWNER_GONE = "the process that performed it is gone"
 REFUSED_LATER = "a later entry was refused, which says nothing about the earlier one"
+
+# How a settled record says that it was not its owner who settled it; by whom is in `by`.
+RESOLVED, AMENDED = "resolved", "amended"
+
+# Who resolves when nobody does: what a probe says is no person's word.
+PROBE = "probe"
 
 
 class Address(NamedTuple):
@@ -158,7 +165,17 @@ class Resolve(NamedTuple):
     by: str
 
 
-Command = Look | Claim | Retake | Renew | Settle | Park | Release | Resolve
+class Amend(NamedTuple):
+    """A person gives or corrects the result of what a person resolved as happened."""
+
+    at: Address
+    seen: bytes
+    token: bytes
+    outcome: bytes
+    by: str
+
+
+Command = Look | Claim | Retake | Renew | Settle | Park | Release | Resolve | Amend
 
 
 class Reply(NamedTuple):
@@ -184,6 +201,12 @@ def doubtful(record: Record, now_us: int) -> bool:
 def closed(record: Record, now_us: int) -> bool:
     """Its window is over: settled, free or a question too old. Never true of a pending or doubtful record."""
     return record.expires_at is not None and record.expires_at <= now_us
+
+
+def amendable(record: Record) -> bool:
+    """Settled by a person's word: the one kind of settlement that may still change, by another such word."""
+    by_a_person = record.note == AMENDED or (record.note == RESOLVED and record.by != PROBE)
+    return record.state is State.DONE and by_a_person
 
 
 def next_fence(previous: int, now_us: int) -> int:
@@ -308,12 +331,19 @@ def _resolve(record: Record, command: Resolve, now_us: int) -> Record | None:
         token=command.token,
         lease_until=None,
         expires_at=_later(now_us, command.window_us),
-        note="resolved",
+        note=RESOLVED,
         by=command.by,
     )
     if command.happened:
         return resolved._replace(state=State.DONE, settled_at=now_us, outcome=command.outcome)
     return resolved._replace(state=State.CLEARED, entries=0, entered_at=None)
+
+
+def _amend(record: Record, command: Amend, now_us: int) -> Record | None:
+    if record.token != command.seen or not amendable(record) or closed(record, now_us):
+        return None
+    # When it was settled, and until when it is honoured, stays: only what it says changes.
+    return record._replace(token=command.token, outcome=command.outcome, note=AMENDED, by=command.by)
 
 
 _RULES: Mapping[type, Callable[[Record, Any, int], Record | None]] = {
@@ -323,6 +353,7 @@ _RULES: Mapping[type, Callable[[Record, Any, int], Record | None]] = {
     Park: _park,
     Release: _release,
     Resolve: _resolve,
+    Amend: _amend,
 }
 
 
@@ -358,3 +389,8 @@ def settled_by(record: Record | None, command: Settle) -> bool:
 def effective_state(record: Record, now_us: int) -> State:
     """The state as a person should read it: a lapsed record is in doubt, swept or not."""
     return State.IN_DOUBT if lapsed(record, now_us) else record.state
+
+
+def unsettled_only(states: frozenset[State]) -> bool:
+    """Whether whoever asks for these states asks for unsettled records alone."""
+    return bool(states) and states <= UNSETTLED

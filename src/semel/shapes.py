@@ -22,6 +22,7 @@ from pydantic.errors import (
     PydanticUserError,
 )
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
+from pydantic_core import core_schema
 
 from semel.keys import Bag, Tagged, Unfold, secret_mark, unknown
 
@@ -117,10 +118,19 @@ class _StrictJsonSchema(GenerateJsonSchema):
             raise PydanticInvalidForJsonSchema(detail)
 
 
-def json_schema(made: TypeAdapter[Any], *, by_alias: bool = True) -> dict[str, Any]:
+class _StoredJsonSchema(_StrictJsonSchema):
+    """Of what is stored: a decimal is a text, and which texts are decimals is said."""
+
+    def decimal_schema(self, schema: core_schema.DecimalSchema) -> dict[str, Any]:
+        del schema
+        return {"anyOf": [{"type": "number"}, {"type": "string", "format": "decimal"}]}
+
+
+def json_schema(made: TypeAdapter[Any], *, by_alias: bool = True, stored: bool = False) -> dict[str, Any]:
     """The JSON Schema of what the type accepts; raises Unfit for types that JSON cannot carry."""
+    generator = _StoredJsonSchema if stored else _StrictJsonSchema
     try:
-        return made.json_schema(by_alias=by_alias, schema_generator=_StrictJsonSchema)
+        return made.json_schema(by_alias=by_alias, schema_generator=generator)
     except PydanticInvalidForJsonSchema as error:
         raise Unfit(str(error).split("\n")[0]) from None
 

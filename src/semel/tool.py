@@ -198,6 +198,7 @@ class Tool:
             for calls in lists_of_open_calls():
                 calls.settle(key)
             return record
+        ledger.sightings.saw(contract, now_us)
         at = Address(ledger.tenant, SCOPE, key)
         where = (step.conversation, step.path_text, step.principal) if step else ("", "[]", "")
         # A Key given by hand may be one that another tool derives, and what is derived is not compared again.
@@ -233,6 +234,8 @@ class Tool:
         resource = contract.declared.resource
         if resource is not None and not contract.arguments.holds_secret(resource):
             self._count(caller, PERFORMED, "", "", f"{resource}={arguments.get(resource)}"[:256])
+        if caller.ledger is not None:
+            caller.ledger.sightings.saw(contract, caller.ledger.clock.now_us())
         return Unrecorded(contract, arguments, instance)
 
     def _scope_denied(self, caller: Caller) -> errors.ScopeDenied:

@@ -97,6 +97,11 @@ class Values:
         """The return annotation is resolved afterwards; raises ContractError if it cannot be."""
         _ = self._shape
 
+    @property
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema of a result as it is stored: what `load` reads back, by the names of fields."""
+        return self._shape.stored_schema()
+
     def accepts_path(self, path: str) -> bool:
         """Whether a dotted path names a field of the result."""
         return self._shape.accepts_path(path)
@@ -124,7 +129,7 @@ class _Shape:
 
     def __init__(self, kind: Any, secret: tuple[str, ...]) -> None:
         made = shapes.adapter(kind, _CONFIG)
-        self.schema = shapes.json_schema(made, by_alias=False)
+        self.schema = shapes.json_schema(made, by_alias=False, stored=True)
         self.validator = made.validator
         self.fits = _fits(kind)
         self._serializer = made.serializer
@@ -134,6 +139,14 @@ class _Shape:
 
     def accepts_path(self, path: str) -> bool:
         return shapes.names_instead(self.schema, path) is None
+
+    def stored_schema(self) -> dict[str, Any]:
+        choices = self.schema.get("anyOf", ())
+        if self._is_dataclass and len(choices) == 2 and choices[1] == {"type": "null"}:
+            # shapes.adapter lets None through for a dataclass; a result is never None.
+            rest = {name: part for name, part in self.schema.items() if name != "anyOf"}
+            return {**choices[0], **rest}
+        return self.schema
 
     def plainly(self, value: Any) -> bytes | None:
         """The value as orjson writes it, if it is sure to read back equal."""

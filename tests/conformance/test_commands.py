@@ -16,6 +16,7 @@ from tests.commands import (
     A,
     B,
     C,
+    amend,
     claim,
     look,
     park,
@@ -148,6 +149,7 @@ REPEATED: dict[str, tuple[Command, ...]] = {
     "release": (claim(A), release(A)),
     "resolve: happened": (claim(A), park(A), resolve(A, B, True)),
     "resolve: did not": (claim(A), park(A), resolve(A, B, False)),
+    "amend": (claim(A), park(A), resolve(A, B, True), amend(B, C)),
 }
 
 

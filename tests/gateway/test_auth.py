@@ -218,6 +218,7 @@ MAY: dict[str, str] = {
     "cancel_run": "submitter admin",
     "rerun_run": "submitter admin",
     "create_job": "submitter admin",
+    "cancel_job": "submitter admin",
     "lease_jobs": "worker admin",
     "heartbeat_job": "worker admin",
     "result_job": "worker admin",
@@ -227,13 +228,14 @@ MAY: dict[str, str] = {
     "delete_workflow": "admin",
     "put_tenant": "admin",
     "resolve_record": "admin",
+    "amend_record": "admin",
     "retry_dead_letter": "admin",
 }
 # What not everyone may read.
 MAY_READ = {"list_events": "auditor admin", "find_duplicates": "auditor admin"}
 ALL_ROLES = ("submitter", "worker", "approver", "auditor", "admin")
 PATH = {"workflow_id": "hello", "tenant": "acme", "run_id": "run_" + "0" * 32, "job_id": "job_" + "0" * 32,
-        "record_id": "rec_" + "0" * 32,
+        "record_id": "rec_" + "0" * 32, "tool_name": "nothing",
         "letter_id": "dead_" + "0" * 32}  # fmt: skip
 
 

@@ -31,6 +31,9 @@ COMMANDS = [
     ("records", "list"),
     ("records", "show", "rec_" + "0" * 32),
     ("records", "resolve", "rec_" + "0" * 32, "--happened"),
+    ("records", "amend", "rec_" + "0" * 32, "--result", "1"),
+    ("tools", "list"),
+    ("tools", "show", "nothing"),
     ("approvals", "list"),
     ("approvals", "approve", "job_" + "0" * 32),
     ("approvals", "reject", "job_" + "0" * 32),
@@ -432,7 +435,7 @@ def test_nobody_there_exits_with_4(words) -> None:
     result = run(*words, "--server", f"http://127.0.0.1:{port}")
     assert (result.exit_code, result.stdout) == (4, "")
     assert "does not answer: ConnectError" in result.stderr
-    changing = words[1] in ("resolve", "approve", "reject")
+    changing = words[1] in ("resolve", "amend", "approve", "reject")
     assert ("the same command again is safe" in result.stderr) == changing
 
 

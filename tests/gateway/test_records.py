@@ -121,6 +121,80 @@ def test_what_did_not_happen_makes_the_key_free(client: httpx.Client, ledger: Le
     in_doubt(ledger)  # it ran again
 
 
+def test_a_result_that_the_tool_never_returns_is_refused(client: httpx.Client, ledger: Ledger) -> None:
+    in_doubt(ledger)
+    ledger.sightings.merge()
+    [record] = items(client, state="in_doubt")
+    path = f"/api/v1/records/{record['id']}"
+    wanted = client.get(path).json()["explanation"]["result"]
+    assert wanted == {"schema": {"type": "string"}, "template": "<string>"}
+    for body in ({"outcome": "happened", "result": 5}, {"outcome": "happened", "result": None}):
+        refused(client.post(f"{path}/resolve", json=body), 400, "input_invalid")
+    contradiction = {"outcome": "did_not_happen", "result": "sent"}
+    refused(client.post(f"{path}/resolve", json=contradiction), 400, "request_invalid")
+    assert [item["state"] for item in items(client)] == ["in_doubt"]
+    answer = client.post(f"{path}/resolve", json={"outcome": "happened", "result": "sent"})
+    assert answer.json()["result_checked"] is True
+
+
+def test_what_a_person_said_is_amended_and_replayed(client: httpx.Client, ledger: Ledger) -> None:
+    in_doubt(ledger)
+    ledger.sightings.merge()
+    [record] = items(client, state="in_doubt")
+    path = f"/api/v1/records/{record['id']}"
+    refused(client.post(f"{path}/amend", json={"result": "sent"}), 409, "record_not_in_doubt")
+    client.post(f"{path}/resolve", json={"outcome": "happened"}, headers={"X-Principal-Id": "ann"})
+    refused(client.post(f"{path}/amend", json={"result": 5}), 400, "input_invalid")
+    refused(client.post(f"{path}/amend", json={}), 400, "request_invalid")
+    for text in ("first", "second"):
+        ben = {"X-Principal-Id": "ben"}
+        amended = client.post(f"{path}/amend", json={"result": text}, headers=ben)
+        assert (amended.json()["outcome"], amended.json()["by"]) == (text, "ben")
+        assert "idempotent-replayed" not in amended.headers
+        with ledger.step(conversation="c", step="doubt"):
+            assert send("nobody") == text
+    again = client.post(f"{path}/amend", json={"result": "second"}, headers={"X-Principal-Id": "cat"})
+    assert (again.headers["idempotent-replayed"], again.json()["by"]) == ("true", "ben")
+    history = fits("ExplainedRecord", client.get(path))["history"]
+    changes = [(line["type"], line["by"]) for line in history if line["type"] != "dedup_hit"]
+    assert changes[2:] == [("resolved", "ann"), ("amended", "ben"), ("amended", "ben")]
+
+
+def test_what_a_tool_settled_a_key_and_a_question_are_not_amended(
+    client: httpx.Client, ledger: Ledger
+) -> None:
+    define(client)
+    start_run(client, {}, "order-1")
+    client.post("/api/v1/jobs", json={"topic": "t", "input": 1, "approval": True})
+    with ledger.step(conversation="c", step="1"):
+        send("ann")
+    for record in items(client):
+        answer = client.post(f"/api/v1/records/{record['id']}/amend", json={"result": "x"})
+        refused(answer, 409, "record_not_in_doubt")
+    nothing = client.post("/api/v1/records/rec_" + "0" * 32 + "/amend", json={"result": "x"})
+    refused(nothing, 404, "record_not_found")
+
+
+def test_the_catalogue_shows_what_the_tenants_ledgers_have_run(client: httpx.Client, ledger: Ledger) -> None:
+    for number, tool in enumerate((send, measure)):
+        with ledger.step(conversation="c", step=str(number)):
+            tool("ann")
+        ledger.sightings.merge()
+    listed = fits("Tools", client.get("/api/v1/tools"))
+    assert [tool["name"] for tool in listed["items"]] == ["measure", "send"]
+    page = client.get("/api/v1/tools", params={"limit": 1}).json()
+    rest = client.get("/api/v1/tools", params={"limit": 1, "cursor": page["next_cursor"]}).json()
+    assert page["items"] + rest["items"] == listed["items"]
+    shown = fits("Tool", client.get("/api/v1/tools/send"))
+    assert shown == listed["items"][1]
+    assert shown.items() >= send.contract.describe().items()
+    assert client.get("/api/v1/tools/send", params={"version": "1"}).json() == shown
+    for path in ("/api/v1/tools/other", "/api/v1/tools/send?version=2", "/api/v1/tools/%20"):
+        refused(client.get(path), 404, "tool_not_found")
+    other = client.get("/api/v1/tools", headers={"X-Tenant-ID": "globex"}).json()
+    assert other["items"] == []
+
+
 def test_the_key_of_a_run_is_never_in_doubt(client: httpx.Client) -> None:
     define(client)
     start_run(client, {}, "order-1")
@@ -142,7 +216,9 @@ def test_a_record_of_a_tool_in_doubt_and_the_log_of_it_are_as_described(
         send("nobody")
     [record, _] = items(client, state="in_doubt")
     shown = fits("ExplainedRecord", client.get(f"/api/v1/records/{record['id']}"))
-    assert shown["explanation"].keys() == {"known", "attempt", "promised", "choices", "since", "question"}
+    assert shown["explanation"].keys() == {
+        "known", "attempt", "promised", "choices", "since", "question", "result",
+    }  # fmt: skip
     assert [event["type"] for event in shown["history"]] == ["claimed", "parked"]
     assert fits("Events", client.get("/api/v1/audit"))["items"]
     assert fits("Duplicates", client.get("/api/v1/audit/duplicates"))["duplicates"] == 1

@@ -25,10 +25,11 @@ from hypothesis.stateful import (
 
 from semel import audit
 from semel.audit import Event, fold, told_by
-from semel.record import Address, Claim, Command, Look, Record, State, closed
+from semel.record import UNSETTLED, Address, Claim, Command, Look, Record, State, closed
 from semel.stores.base import (
     AppendEvents,
     CountRecords,
+    CountUnsettled,
     FindRecord,
     ListRecords,
     ReadEvents,
@@ -37,7 +38,7 @@ from semel.stores.base import (
     Sweep,
 )
 from semel.stores.memory import MemoryStore
-from tests.commands import LEASE, SECOND, WINDOW, claim, park, release, renew, resolve, retake, settle
+from tests.commands import LEASE, SECOND, WINDOW, amend, claim, park, release, renew, resolve, retake, settle
 from tests.doors import AsyncDoor, Door
 from tests.fake_clock import FakeClock
 from tests.stores import KINDS, SPREAD, Kind
@@ -159,11 +160,25 @@ class Agreement(RuleBasedStateMachine):
         outcome=outcomes,
         window_us=windows,
         parked=st.booleans(),
+        by=st.sampled_from(["ann", "ann", "probe"]),
     )
-    def resolves(self, at, seen, token, happened, outcome, window_us, parked):
+    def resolves(self, at, seen, token, happened, outcome, window_us, parked, by="ann"):
         if parked:
             self.parks(at, CURRENT, "timeout")
-        self.compare(resolve(self.token_of(at, seen), token, happened, at, outcome, window_us))
+        self.compare(resolve(self.token_of(at, seen), token, happened, at, outcome, window_us, by))
+
+    @rule(
+        at=places,
+        seen=owners,
+        token=fresh,
+        outcome=st.sampled_from([b"", b'"r-2"']),
+        by=st.sampled_from(["ann", "probe"]),
+        resolved=st.booleans(),
+    )
+    def amends(self, at, seen, token, outcome, by, resolved):
+        if resolved:
+            self.resolves(at, CURRENT, token, True, None, WINDOW, True)
+        self.compare(amend(self.token_of(at, seen), token, at, outcome, by))
 
     @precondition(lambda self: self.last is not None)
     @rule()
@@ -184,7 +199,7 @@ class Agreement(RuleBasedStateMachine):
     # --- queries -----------------------------------------------------------------------------------
 
     @rule(
-        tenant=st.sampled_from(["acme", "globex"]),
+        tenant=st.sampled_from(["acme", "globex", None]),
         key=st.sampled_from([None, None, "k"]),
         tool=st.sampled_from([None, None, "send_email"]),
         states=st.frozensets(st.sampled_from(list(State)), max_size=3),
@@ -243,6 +258,7 @@ class Agreement(RuleBasedStateMachine):
         for tenant in ("acme", "globex"):
             self.listed(ListRecords(tenant))
         assert self.door.ask(CountRecords()) == self.memory.ask(CountRecords())
+        assert self.door.ask(CountUnsettled(UNSETTLED)) == self.memory.ask(CountUnsettled(UNSETTLED))
 
     @invariant()
     def the_same_events_were_written(self):

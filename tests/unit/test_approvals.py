@@ -1,5 +1,6 @@
 """A person has to say yes first."""
 
+import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,6 +17,10 @@ from semel.errors import (
     OutcomeUnknown,
     StoreUnavailable,
 )
+from semel.flow.cabinet import Cabinet
+from semel.flow.job_desk import JobDesk
+from semel.flow.problems import Problem
+from semel.flow.values import Caller
 from semel.ledger import Ledger
 from semel.result import ToolCall
 from tests.tools import a_step, declared, keyed, kinds, state, the_record
@@ -222,6 +227,23 @@ def test_a_question_expires_and_the_next_call_asks_anew(ledger, clock, way, ran)
     new = ask(ledger, way, pay, "a")
     assert new != old
     ledger.approvals.approve(new, by="ann")
+    assert again(ledger, way, pay, "a") == 1
+
+
+def test_a_question_whose_job_is_cancelled_is_over_and_the_next_call_asks_anew(ledger, way, ran):
+    @way.tool(approval="required")
+    def pay(to: str) -> int:
+        ran.append(to)
+        return 1
+
+    desk = JobDesk(Cabinet(ledger.store), None)
+    old = ask(ledger, way, pay, "a")
+    asyncio.run(desk.cancel(Caller("acme", "ann"), old))
+    new = ask(ledger, way, pay, "a")
+    assert (new == old, ran) == (False, [])
+    ledger.approvals.approve(new, by="ann")
+    with pytest.raises(Problem, match="approved by ann: that stands"):
+        asyncio.run(desk.cancel(Caller("acme", "ann"), new))
     assert again(ledger, way, pay, "a") == 1
 
 

@@ -19,6 +19,7 @@ from tests.commands import (
     A,
     B,
     C,
+    amend,
     asked,
     claim,
     park,
@@ -88,6 +89,7 @@ KINDS: dict[tuple[Step, ...], list[str]] = {
     (claim(A), release(A), claim(B)): ["claimed", "released", "claimed"],
     (claim(A), park(A), resolve(A, B, True)): ["claimed", "parked", "resolved"],
     (claim(A), park(A), resolve(A, B, False), claim(C)): ["claimed", "parked", "resolved", "claimed"],
+    (claim(A), park(A), resolve(A, B, True), amend(B, C)): ["claimed", "parked", "resolved", "amended"],
     (claim(A, waiting=True), retake(A, B)): ["asked", "retaken"],
     (claim(A), renew(A), LEASE, renew(A)): ["claimed"],
     (claim(A), LEASE, SWEEP, renew(A)): ["claimed", "lapsed", "revived"],
@@ -216,6 +218,7 @@ commands: st.SearchStrategy[Command] = st.one_of(
     st.builds(park, tokens, note=st.sampled_from(["timeout", "", "cancelled"])),
     st.builds(release, tokens, window_us=windows),
     st.builds(resolve, tokens, tokens, st.booleans(), outcome=outcomes, window_us=windows),
+    st.builds(amend, tokens, tokens),
 )
 times = st.sampled_from([0, 1, SECOND, LEASE, WINDOW, -SECOND, -WINDOW])
 

@@ -23,6 +23,9 @@ LOOKING = [
     ("records", "list"),
     ("records", "show", "rec_1"),
     ("records", "resolve", "rec_1", "--happened"),
+    ("records", "amend", "rec_1", "--result", "1"),
+    ("tools", "list"),
+    ("tools", "show", "send"),
     ("approvals", "list"),
     ("approvals", "approve", "job_1"),
     ("approvals", "reject", "job_1"),
@@ -195,9 +198,42 @@ def test_a_record_in_doubt_is_explained_and_the_command_to_type_works(ledger: se
     assert ledger.records.get(record_id).asked.at.key in told
     assert '{"to":"ann"}' in told
     assert [line.split()[1] for line in told.splitlines() if "Z  " in line] == ["claimed", "parked"]
-    [typed] = [line for line in told.splitlines() if "--happened" in line]
+    [typed] = [line for line in told.splitlines() if "--did-not-happen" in line]
     assert run(*shlex.split(typed)[1:], "--as", "ann").exit_code == 0
-    assert ledger.records.get(record_id).state == "done"
+    assert ledger.records.get(record_id).state == "cleared"
+
+
+def catalogued(ledger: semel.Ledger) -> None:
+    """What was run is in the catalogue now, and not in a second."""
+    ledger.sightings.merge()
+
+
+def test_what_happened_is_proposed_with_a_result_to_fill_in(ledger: semel.Ledger) -> None:
+    record_id = doubtful(ledger)
+    catalogued(ledger)
+    happened = answer("records", "show", record_id)["next"][0]
+    words = shlex.split(happened)[1:]
+    assert "--result '{<name>: <string>}'" in happened
+    refused = run(*words, "--as", "ann")  # not filled in: nobody sends an outline by mistake
+    assert (refused.exit_code, ledger.records.get(record_id).state) == (2, "in_doubt")
+    words[words.index("--result") + 1] = '{"message": "ann"}'
+    assert run(*words, "--as", "ann").exit_code == 0
+    assert in_step(ledger, send, to="ann") == {"message": "ann"}
+
+
+@semel.tool_contract(class_="write-non-idempotent")
+def ping(to: str) -> None:
+    raise TimeoutError
+
+
+def test_of_a_tool_that_returns_nothing_the_proposed_command_is_whole(ledger: semel.Ledger) -> None:
+    with pytest.raises(TimeoutError):
+        in_step(ledger, ping, to="ann")
+    catalogued(ledger)
+    [item] = answer("records", "list")["items"]
+    happened, _ = answer("records", "show", item["id"])["next"]
+    assert run(*shlex.split(happened)[1:], "--as", "ann").exit_code == 0
+    assert in_step(ledger, ping, to="ann") is None
 
 
 def test_the_command_to_type_names_store_and_tenant(url: str) -> None:
@@ -276,6 +312,8 @@ def test_what_did_not_happen_runs_again(ledger: semel.Ledger) -> None:
     "options",
     [
         (),
+        ("--happened", "--did-not-happen"),
+        ("--did-not-happen", "--happened", "--result", "1"),
         ("--did-not-happen", "--result", "1"),
         ("--happened", "--result", "{"),
         ("--happened", "--result", "NaN"),
@@ -287,6 +325,69 @@ def test_a_resolution_that_makes_no_sense_changes_nothing(ledger: semel.Ledger, 
     assert result.exit_code == 2
     assert "Nothing was changed" in result.stderr
     assert ledger.records.get(record_id).state == "in_doubt"
+
+
+def test_a_result_of_another_type_is_wrong_usage_and_changes_nothing(ledger: semel.Ledger) -> None:
+    record_id = doubtful(ledger)
+    catalogued(ledger)
+    result = run("records", "resolve", record_id, "--happened", "--result", '{"message": 5}', "--as", "ann")
+    assert result.exit_code == 2
+    assert "$.message: string is wanted, not integer. Nothing was changed." in result.stderr
+    assert "semel tools show" in result.stderr
+    assert ledger.records.get(record_id).state == "in_doubt"
+
+
+def test_a_result_that_nobody_can_check_is_taken_and_said_to_be_unchecked(ledger: semel.Ledger) -> None:
+    ledger.keeper.abandon()  # as if the process had ended before it could write the catalogue
+    record_id = doubtful(ledger)
+    said = run("records", "resolve", record_id, "--happened", "--result", "5", "--as", "ann")
+    assert "not checked: the catalogue does not know send 1.0.0" in said.stdout
+
+
+def test_what_a_person_said_is_amended_and_replayed_everywhere(ledger: semel.Ledger) -> None:
+    record_id = doubtful(ledger)
+    catalogued(ledger)
+    told = run("records", "resolve", record_id, "--happened", "--as", "ann").stdout
+    assert f"until `semel records amend {record_id}` gives it" in told
+    with pytest.raises(ResultUnavailable):
+        in_step(ledger, send, to="ann")
+    amend = ("records", "amend", record_id, "--as", "bob", "--result")
+    assert run(*amend, '"text"').exit_code == 2
+    assert "amended by bob" in run(*amend, '{"message": "1"}').stdout
+    assert in_step(ledger, send, to="ann") == {"message": "1"}
+    assert "already; nothing was changed" in run(*amend, '{"message": "1"}').stdout
+    answer(*amend, '{"message": "2"}')
+    assert in_step(ledger, send, to="ann") == {"message": "2"}
+    shown = answer("records", "show", record_id)
+    assert [event["type"] for event in shown["history"]][1:5] == ["parked", "resolved", "amended", "amended"]
+    assert "as bob corrected" in shown["explanation"]["known"]
+    assert shown["next"][0].startswith(f"semel records amend {record_id} --result")
+    assert run("audit", "verify").exit_code == 0
+
+
+def test_what_the_tool_itself_settled_cannot_be_amended(ledger: semel.Ledger) -> None:
+    record_id = settled(ledger)
+    result = run("records", "amend", record_id, "--result", '{"message": "x"}', "--as", "ann")
+    assert result.exit_code == 3
+    assert "Nothing was changed" in result.stderr
+    assert run("records", "amend", record_id, "--as", "ann").exit_code == 2
+
+
+def test_tools_are_listed_and_shown_as_their_contracts_say(ledger: semel.Ledger) -> None:
+    assert "No tools were run" in run("tools", "list").stdout
+    settled(ledger)
+    catalogued(ledger)
+    [tool] = answer("tools", "list")["items"]
+    assert (tool["name"], tool["window"], tool["on_unknown"]) == ("send", "1d", "park")
+    listed = run("tools", "list").stdout
+    assert max(map(len, listed.splitlines())) <= 80
+    shown = run("tools", "show", "send").stdout
+    assert "write-non-idempotent" in shown
+    assert "waits for a person" in shown
+    assert answer("tools", "show", "send", "--version", "1.3") == tool
+    for words in (("send", "--version", "2"), ("nothing",)):
+        missing = run("tools", "show", *words)
+        assert (missing.exit_code, "No ledger" in missing.stderr) == (3, True)
 
 
 def test_only_doubt_is_resolved(ledger: semel.Ledger) -> None:

@@ -10,6 +10,7 @@ from semel.errors import (
     InvalidArguments,
     OutcomeUnknown,
     RecordNotInDoubt,
+    ResultInvalid,
     ResultUnavailable,
     StoreUnavailable,
     UpstreamUnavailable,
@@ -311,16 +312,32 @@ def test_a_person_who_says_that_it_happened_settles_it_with_the_result(ledger, w
     assert len(downstream.seen) == 1
 
 
-@pytest.mark.parametrize("given", [{}, {"result": None}, {"result": "no number"}], ids=str)
-def test_a_missing_or_unfitting_result_replays_as_unavailable(ledger, way, given):
+def test_a_missing_result_replays_as_unavailable_until_somebody_gives_it(ledger, way):
     @way.tool()
     def pay(to: str) -> int:
         raise TimeoutError
 
     with a_step(ledger):
         in_doubt(way, pay, "a")
-        ledger.records.resolve(the_record(ledger).asked.id, "happened", by="ann", **given)
-        with pytest.raises(ResultUnavailable):
+        ledger.records.resolve(the_record(ledger).asked.id, "happened", by="ann")
+        for _ in range(2):
+            with pytest.raises(ResultUnavailable):
+                way.call(pay, "a")
+        ledger.records.amend(the_record(ledger).asked.id, by="bob", result=41)
+        assert way.call(pay, "a") == 41
+
+
+@pytest.mark.parametrize("result", [None, "no number", 4.5, [1]], ids=str)
+def test_a_result_that_the_tool_never_returns_is_refused_and_changes_nothing(ledger, way, result):
+    @way.tool()
+    def pay(to: str) -> int:
+        raise TimeoutError
+
+    with a_step(ledger):
+        in_doubt(way, pay, "a")
+        with pytest.raises(ResultInvalid, match="Nothing was changed"):
+            ledger.records.resolve(the_record(ledger).asked.id, "happened", by="ann", result=result)
+        with pytest.raises(OutcomeUnknown):
             way.call(pay, "a")
 
 

@@ -11,6 +11,7 @@ from semel.record import (
     Command,
     Record,
     State,
+    amendable,
     apply,
     closed,
     doubtful,
@@ -29,6 +30,7 @@ from tests.commands import (
     B,
     C,
     D,
+    amend,
     asked,
     claim,
     look,
@@ -73,29 +75,33 @@ def refused(command: Command, *steps: Step) -> bool:
 # A row is a situation, a column a command by the newest owner (claim and retake: by the next one), a cell the
 # state that follows; "-": refused.
 TABLE = """
-situation                               | claim   | retake  | renew   | settle | park     | release  | happened | did not
-absent                                  | pending | -       | -       | -      | -        | -        | -        | -
-pending                                 | -       | -       | pending | done   | in_doubt | released | -        | -
-pending, with an earlier entry          | -       | -       | pending | done   | in_doubt | in_doubt | -        | -
-lapsed                                  | -       | pending | pending | done   | in_doubt | released | done     | cleared
-lapsed and swept                        | -       | pending | pending | done   | in_doubt | released | done     | cleared
-lapsed, with an earlier entry           | -       | pending | pending | done   | in_doubt | in_doubt | done     | cleared
-parked                                  | -       | pending | -       | done   | -        | released | done     | cleared
-parked, with an earlier entry           | -       | pending | -       | done   | -        | in_doubt | done     | cleared
-waiting                                 | -       | pending | -       | done   | -        | released | -        | -
-approved                                | -       | -       | pending | done   | in_doubt | released | -        | -
-done                                    | -       | -       | -       | -      | -        | -        | -        | -
-failed                                  | -       | -       | -       | -      | -        | -        | -        | -
-partial                                 | -       | -       | -       | -      | -        | -        | -        | -
-rejected                                | -       | -       | -       | -      | -        | -        | -        | -
-done for ever                           | -       | -       | -       | -      | -        | -        | -        | -
-released                                | pending | -       | -       | -      | -        | -        | -        | -
-resolved: it happened                   | -       | -       | -       | -      | -        | -        | -        | -
-resolved: it did not                    | pending | -       | -       | -      | -        | -        | -        | -
-done, one microsecond before its window closes | - | -      | -       | -      | -        | -        | -        | -
-done, its window closed                 | pending | -       | -       | -      | -        | -        | -        | -
-released, its window closed             | pending | -       | -       | -      | -        | -        | -        | -
-resolved: it did not, its window closed | pending | -       | -       | -      | -        | -        | -        | -
+situation                               | claim   | retake  | renew   | settle | park     | release  | happened | did not | amend
+absent                                  | pending | -       | -       | -      | -        | -        | -        | - | -
+pending                                 | -       | -       | pending | done   | in_doubt | released | -        | - | -
+pending, with an earlier entry          | -       | -       | pending | done   | in_doubt | in_doubt | -        | - | -
+lapsed                                  | -       | pending | pending | done   | in_doubt | released | done     | cleared | -
+lapsed and swept                        | -       | pending | pending | done   | in_doubt | released | done     | cleared | -
+lapsed, with an earlier entry           | -       | pending | pending | done   | in_doubt | in_doubt | done     | cleared | -
+parked                                  | -       | pending | -       | done   | -        | released | done     | cleared | -
+parked, with an earlier entry           | -       | pending | -       | done   | -        | in_doubt | done     | cleared | -
+waiting                                 | -       | pending | -       | done   | -        | released | -        | - | -
+approved                                | -       | -       | pending | done   | in_doubt | released | -        | - | -
+done                                    | -       | -       | -       | -      | -        | -        | -        | - | -
+failed                                  | -       | -       | -       | -      | -        | -        | -        | - | -
+partial                                 | -       | -       | -       | -      | -        | -        | -        | - | -
+rejected                                | -       | -       | -       | -      | -        | -        | -        | - | -
+done for ever                           | -       | -       | -       | -      | -        | -        | -        | - | -
+released                                | pending | -       | -       | -      | -        | -        | -        | - | -
+resolved: it happened                   | -       | -       | -       | -      | -        | -        | -        | - | done
+resolved by a probe: it happened        | - | - | - | - | - | - | - | - | -
+resolved: it happened, its window closed | pending | - | - | - | - | - | - | - | -
+amended                                 | - | - | - | - | - | - | - | - | done
+amended by somebody named probe         | - | - | - | - | - | - | - | - | done
+resolved: it did not                    | pending | -       | -       | -      | -        | -        | -        | - | -
+done, one microsecond before its window closes | - | -      | -       | -      | -        | -        | -        | - | -
+done, its window closed                 | pending | -       | -       | -      | -        | -        | -        | - | -
+released, its window closed             | pending | -       | -       | -      | -        | -        | -        | - | -
+resolved: it did not, its window closed | pending | -       | -       | -      | -        | -        | -        | - | -
 """  # noqa: E501
 
 
@@ -429,6 +435,24 @@ def test_of_two_people_who_resolve_the_same_attempt_the_first_is_heard():
     assert refused(resolve(A, C, True), claim(A), park(A), resolve(A, B, False))
 
 
+# --- amend -------------------------------------------------------------------------------------------
+
+
+def test_an_amended_record_says_something_else_and_is_else_as_it_was():
+    resolved = told(claim(A), park(A), SECOND, resolve(A, B, True))
+    amended = told(
+        claim(A), park(A), SECOND, resolve(A, B, True), SECOND, amend(B, C, outcome=b"x", by="cat")
+    )
+    assert amended == resolved._replace(token=C, outcome=b"x", note="amended", by="cat")
+    assert not amendable(told(claim(A), settle(A)))
+    assert [amendable(resolved), amendable(amended)] == [True, True]
+
+
+def test_of_two_people_who_amend_what_they_saw_the_first_is_heard():
+    assert refused(amend(B, D), claim(A), park(A), resolve(A, B, True), amend(B, C))
+    assert not refused(amend(C, D), claim(A), park(A), resolve(A, B, True), amend(B, C))
+
+
 # --- asking again --------------------------------------------------------------------------------------
 
 
@@ -441,6 +465,7 @@ REPEATS: dict[str, tuple[Step, ...]] = {
     "release": (claim(A), release(A)),
     "resolve: happened": (claim(A), park(A), resolve(A, B, True)),
     "resolve: did not": (claim(A), park(A), resolve(A, B, False)),
+    "amend": (claim(A), park(A), resolve(A, B, True), amend(B, C)),
 }
 
 

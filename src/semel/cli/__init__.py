@@ -20,6 +20,7 @@ from semel.cli.output import complain
 from semel.cli.records import records
 from semel.cli.runbook import runbook
 from semel.cli.serve import serve
+from semel.cli.tools import tools
 from semel.cli.windows import windows
 from semel.cli.worker import worker
 from semel.errors import (
@@ -27,6 +28,7 @@ from semel.errors import (
     OpenError,
     RecordNotFound,
     RecordNotInDoubt,
+    ResultInvalid,
     SemelError,
     StoreCorrupt,
     StoreUnavailable,
@@ -74,6 +76,9 @@ def _complaint(error: Exception, as_json: bool) -> int | None:
         case click.Abort():
             complain("INTERRUPTED", "Interrupted.", "", as_json)
             return INTERRUPTED
+        case ResultInvalid():
+            complain("USAGE", error.message, error.corrective_action, as_json)
+            return USAGE
         case SemelError():
             complain(error.code, error.message, error.corrective_action or _next(error), as_json)
             unreachable = isinstance(error, OpenError | StoreUnavailable | StoreCorrupt)
@@ -99,5 +104,18 @@ def main() -> None:
     """Side effects that land once, however often they are retried."""
 
 
-for command in (demo, bench, serve, worker, runbook, keys, records, approvals, audit_, examine, windows):
+for command in (
+    demo,
+    bench,
+    serve,
+    worker,
+    runbook,
+    keys,
+    records,
+    approvals,
+    tools,
+    audit_,
+    examine,
+    windows,
+):
     main.add_command(command)

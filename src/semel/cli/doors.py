@@ -32,6 +32,15 @@ class Door(Protocol):
     def resolve(self, id_: str, verdict: Verdict) -> tuple[Data, bool]:
         """The record as it stands, and whether the same was said before."""
 
+    def amend(self, id_: str, result: Any) -> tuple[Data, bool]:
+        """The record as it stands, and whether it said so before."""
+
+    def tools(self, limit: int) -> list[Data]:
+        """The catalogue, newest first."""
+
+    def tool(self, name: str, version: str | None) -> Data:
+        """The tool as its contract says, in its newest major version or this one."""
+
     def approvals(self, status: str | None, limit: int) -> list[Data]:
         """Newest first, at most so many."""
 

@@ -1,4 +1,4 @@
-"""`semel records`: list, show, resolve."""
+"""`semel records`: list, show, resolve, amend."""
 
 from __future__ import annotations
 
@@ -26,6 +26,9 @@ _STYLES = {
 
 _SCOPES = ("tool", "run", "job", "approval")
 
+# Stands where nobody knows what to fill in; no JSON, so that it is not sent as it stands.
+_ANY_RESULT = "<any JSON>"
+
 _SETTLED = ("done", "failed", "partial")
 
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
@@ -35,7 +38,7 @@ _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00Z")
 
 @click.group()
 def records() -> None:
-    """Look at records; resolve those in doubt."""
+    """Look at records; resolve those in doubt; amend what was said of them."""
 
 
 @records.command("list")
@@ -99,7 +102,7 @@ def show(desk: Desk, id_: str) -> None:
         desk.out.data(record | {"next": commands})
         return
     desk.out.facts(_facts(record))
-    _tell_next(desk, commands)
+    _tell_next(desk, commands, record["explanation"].get("result"))
     _tell_history(desk, record)
 
 
@@ -142,18 +145,32 @@ def _next_commands(desk: Desk, record: Data) -> list[str]:
 
 
 def _words(choice: str, record: Data) -> list[str]:
-    if choice in (HAPPENED, DID_NOT_HAPPEN):
-        flag = f"--{choice.replace('_', '-')}"
-        return ["records", "resolve", record["id"], flag, "--fence", str(record["fence"])]
+    template = (record["explanation"].get("result") or {}).get("template")
+    result = [] if template is None else ["--result", template]
+    match choice:
+        case "happened":
+            flags = ["--happened", *result, "--fence", str(record["fence"])]
+            return ["records", "resolve", record["id"], *flags]
+        case "did_not_happen":
+            return ["records", "resolve", record["id"], "--did-not-happen", "--fence", str(record["fence"])]
+        case "amend":
+            return ["records", "amend", record["id"], *(result or ["--result", _ANY_RESULT])]
     return ["approvals", choice, record["job_id"]]
 
 
-def _tell_next(desk: Desk, commands: Sequence[str]) -> None:
-    if commands:
-        desk.out.say()
-        desk.out.say("Then type one of")
-        for command in commands:
-            desk.out.say(f"  {command}", "bold")
+def _tell_next(desk: Desk, commands: Sequence[str], result: Data | None) -> None:
+    if not commands:
+        return
+    desk.out.say()
+    desk.out.say("Then type one of" if len(commands) > 1 else "To correct its result type")
+    for command in commands:
+        desk.out.say(f"  {command}", "bold")
+    if result is not None and result["template"] is None:
+        desk.out.say("The catalogue does not know the tool: add --result JSON if it returns something.")
+    elif result is not None and "<" in result["template"]:
+        desk.out.say(
+            "with what it returned in place of <…>. Without --result, replays say RESULT_UNAVAILABLE."
+        )
 
 
 def _tell_history(desk: Desk, record: Data) -> None:
@@ -180,18 +197,21 @@ def _line(event: Data) -> Sequence[Cell]:
 
 @records.command()
 @click.argument("id_", metavar="ID")
-@click.option("--happened", "outcome", flag_value=HAPPENED, help="It took effect: settle it as done.")
-@click.option("--did-not-happen", "outcome", flag_value=DID_NOT_HAPPEN, help="It did not: free its key.")
+@click.option("--happened", is_flag=True, help="It took effect: settle it as done.")
+@click.option("--did-not-happen", is_flag=True, help="It did not: free its key.")
 @click.option("--result", metavar="JSON", help="With --happened: the value that replays return.")
 @click.option("--fence", type=int, metavar="N", help="Refuse if another attempt is in doubt by now.")
 @looks_at_store
-def resolve(desk: Desk, id_: str, outcome: str | None, result: str | None, fence: int | None) -> None:
+def resolve(
+    desk: Desk, id_: str, happened: bool, did_not_happen: bool, result: str | None, fence: int | None
+) -> None:
     """Settle a record in doubt, after asking the downstream."""
-    if outcome is None:
-        raise click.UsageError("Say which: --happened or --did-not-happen. Nothing was changed.")
-    if result is not None and outcome != HAPPENED:
+    if happened == did_not_happen:
+        both = "It cannot be both." if happened else "Say which."
+        raise click.UsageError(f"{both} Give --happened or --did-not-happen. Nothing was changed.")
+    if result is not None and did_not_happen:
         raise click.UsageError("What did not happen has no --result. Nothing was changed.")
-    verdict = Verdict(outcome, _json(result), fence)
+    verdict = Verdict(HAPPENED if happened else DID_NOT_HAPPEN, _json(result), fence)
     with desk.door() as door:
         record, replayed = door.resolve(id_, verdict)
     if desk.out.as_json:
@@ -205,8 +225,36 @@ def _resolved(record: Data, verdict: Verdict) -> str:
     if verdict.outcome != HAPPENED:
         return f"{id_} did not happen, says {by}: the next call with its key runs the tool."
     known = verdict.result is not NO_RESULT or record["outcome"] is not None
-    kept = "its value is replayed" if known else "no value was given: replays say RESULT_UNAVAILABLE"
-    return f"{id_} is settled as done by {by}; {kept}."
+    if known:
+        return f"{id_} is settled as done by {by}; its value is replayed.{_unchecked(record)}"
+    amend = f"`semel records amend {id_}` gives it"
+    return (
+        f"{id_} is settled as done by {by}; no value was given: replays say RESULT_UNAVAILABLE until {amend}."
+    )
+
+
+def _unchecked(record: Data) -> str:
+    """Said of a result that nobody could check."""
+    if record["result_checked"] is not False:
+        return ""
+    return f" It was not checked: the catalogue does not know {record['tool']} {record['version']}."
+
+
+@records.command()
+@click.argument("id_", metavar="ID")
+@click.option("--result", metavar="JSON", required=True, help="The value that replays return from now on.")
+@looks_at_store
+def amend(desk: Desk, id_: str, result: str) -> None:
+    """Give or correct the result of a record that a person resolved."""
+    value = _json(result)
+    with desk.door() as door:
+        record, replayed = door.amend(id_, value)
+    if desk.out.as_json:
+        desk.out.data(record)
+    elif replayed:
+        desk.out.say(f"{id_} says so already; nothing was changed.")
+    else:
+        desk.out.say(f"{id_} is amended by {record['by']}; replays give this value.{_unchecked(record)}")
 
 
 def _json(text: str | None) -> Any:

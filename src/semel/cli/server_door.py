@@ -30,6 +30,7 @@ _ANSWER_S = 30.0
 _REPORT_S = 600.0
 
 _ID = re.compile(r"[A-Za-z0-9_]+")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:-]{0,127}")
 
 # As many as a page may have: each page is a round trip.
 _PAGE = 200
@@ -94,7 +95,18 @@ class ServerDoor:
         body |= {} if verdict.result is NO_RESULT else {"result": verdict.result}
         body |= {} if verdict.fence is None else {"fence": verdict.fence}
         answer = self._send("POST", f"/records/{_in_path(id_)}/resolve", body=body)
-        return self._data(answer), answer.headers.get("idempotent-replayed") == "true"
+        return self._data(answer), _is_replay(answer)
+
+    def amend(self, id_: str, result: Any) -> tuple[Data, bool]:
+        answer = self._send("POST", f"/records/{_in_path(id_)}/amend", body={"result": result})
+        return self._data(answer), _is_replay(answer)
+
+    def tools(self, limit: int) -> list[Data]:
+        return list(self._pages("/tools", limit))
+
+    def tool(self, name: str, version: str | None) -> Data:
+        name = name if _NAME.fullmatch(name) else "-"
+        return self._get(f"/tools/{name}", None if version is None else {"version": version})
 
     def approvals(self, status: str | None, limit: int) -> list[Data]:
         return list(self._pages("/approvals", limit, status=status))
@@ -167,6 +179,10 @@ class ServerDoor:
         except (ValueError, TypeError, KeyError):
             raise _no_gateway(self._server, answer) from None
         raise _refusal(answer.status_code, code, detail)
+
+
+def _is_replay(answer: httpx.Response) -> bool:
+    return bool(answer.headers.get("idempotent-replayed") == "true")
 
 
 def _in_path(id_: str) -> str:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
-from semel import audit_export, audit_report, window_advice
+from semel import audit_export, audit_report, catalogue, window_advice
 from semel.approvals import ApprovalRequest, Decision
 from semel.cli.doors import Data, Progress, Verdict
 from semel.flow.approvals import JobApprovals
 from semel.flow.cabinet import Cabinet
 from semel.flow.keys import Keys
-from semel.gateway.every_record import EveryRecord, Said, Wanted
+from semel.flow.problems import Problem
+from semel.flow.tools import ToolCatalogue
+from semel.flow.values import Page
+from semel.gateway.every_record import Correction, EveryRecord, Said, Wanted
 from semel.ledger import Ledger
+
+# Read at once from a list.
+_PAGE = 200
 
 # In the order in which the gateway says it.
 _REQUEST = ("job_id", "run_id", "topic", "input", "labels", "status", "revision", "job_hash", "submitted_by",
@@ -29,6 +35,7 @@ class StoreDoor:
         # Only reads: how long keys and decisions are kept is the gateways' affair.
         cabinet = Cabinet(ledger.store)
         keys, questions = Keys(cabinet, kept_us=None), JobApprovals(cabinet, kept_us=None)
+        self._tools = ToolCatalogue(cabinet)
         self._records = EveryRecord(ledger.store, ledger.tenant, keys, questions)
 
     def _person(self) -> str:
@@ -45,6 +52,19 @@ class StoreDoor:
     def resolve(self, id_: str, verdict: Verdict) -> tuple[Data, bool]:
         said = Said(verdict.outcome, self._person(), verdict.result, verdict.fence)
         return asyncio.run(self._records.resolve(id_, said))
+
+    def amend(self, id_: str, result: Any) -> tuple[Data, bool]:
+        return asyncio.run(self._records.amend(id_, Correction(self._person(), result)))
+
+    def tools(self, limit: int) -> list[Data]:
+        return _whole(lambda after, size: self._tools.list(self._ledger.tenant, after, size), limit)
+
+    def tool(self, name: str, version: str | None) -> Data:
+        entry = asyncio.run(self._tools.get(self._ledger.tenant, name))
+        found = catalogue.shown_as(entry, version)
+        if found is None:
+            raise Problem("tool_not_found")
+        return found
 
     def approvals(self, status: str | None, limit: int) -> list[Data]:
         return [_request(each) for each in self._ledger.approvals.list(status, limit)]
@@ -63,6 +83,25 @@ class StoreDoor:
 
     def events(self) -> Iterator[Data]:
         return audit_export.lines(self._ledger.store, self._ledger.tenant)
+
+
+def _whole(
+    read: Callable[[tuple[int, str] | None, int], Coroutine[Any, Any, Page]], limit: int
+) -> list[Data]:
+    """A list from its beginning, to its end or until there are so many."""
+
+    async def pages() -> list[Data]:
+        items: list[Data] = []
+        after: tuple[int, str] | None = None
+        while len(items) < limit:
+            page = await read(after, min(_PAGE, limit - len(items)))
+            items += page.items
+            after = page.next_after
+            if after is None:
+                break
+        return items
+
+    return asyncio.run(pages())
 
 
 def _request(request: ApprovalRequest) -> Data:

@@ -11,11 +11,13 @@ from semel.flow.approvals import JobApprovals
 from semel.flow.cabinet import Cabinet
 from semel.flow.dead import DeadLetters
 from semel.flow.gate import LockedAdmission, LockPolicy
+from semel.flow.job_desk import JobDesk
 from semel.flow.jobs import Jobs, Wait
 from semel.flow.keys import Keys
 from semel.flow.outbox import Outbox, Send
 from semel.flow.runs import Runs
 from semel.flow.schemas import Checks
+from semel.flow.tools import ToolCatalogue
 from semel.flow.upkeep import Upkeep
 from semel.flow.workflows import Workflows
 from semel.stores.base import Store
@@ -56,8 +58,10 @@ class Flow:
         self.admission = admission
         self.runs = Runs(self.cabinet, admission)
         self.jobs = Jobs(self.cabinet, self.keys, wait)
+        self.job_desk = JobDesk(self.cabinet, policy.kept_us)
         self.approvals = JobApprovals(self.cabinet, policy.kept_us)
         self.outbox = Outbox(self.cabinet, send)
         self.cabinet.nudge = self.outbox.nudge
+        self.catalogue = ToolCatalogue(self.cabinet)
         self.dead_letters = DeadLetters(self.cabinet, self.keys)
         self.upkeep = Upkeep(self.cabinet, policy.kept_us)

@@ -194,7 +194,7 @@ def _conclude(change: Change) -> None:
             change.run = replace(run, status=status)
             change.tell(f"run.{status}")
     elif run.steps:
-        failed = next((step for step in run.steps if step.status in ("failed", "denied")), None)
+        failed = next((step for step in run.steps if step.status in ("failed", "denied", "cancelled")), None)
         error = failed and {"code": f"step_{failed.status}", "step_id": failed.id, "job_id": failed.job_id}
         end_run(change, "failed" if failed else "succeeded", error=error)
 
@@ -272,6 +272,14 @@ def fail(change: Change, job: Job, error: dict[str, Any]) -> None:
         return
     job = change.put(replace(ended(change, job, "failed"), error=error))
     _end_step_of(change, job)
+
+
+def cancel_job(change: Change, job: Job, by: str) -> None:
+    """Nobody works on it any more. Of a run, what depends on it is skipped, and the run fails in the end."""
+    if job.status == "waiting":
+        change.note(audit.CANCELLED, job, by, "")
+    change.tell("job.cancelled", job, by=by)
+    _end_step_of(change, change.put(ended(change, job, "cancelled")))
 
 
 def decide(change: Change, job: Job, decision: Decision) -> None:

@@ -10,7 +10,8 @@ event of a run      event/<run>/<seq>     timeline/<run>: seq
 job                 job_<random>          while it lives live: created; queued ready/<topic>: since when
                                           leased or waiting due: until when; ended, of no run: expiry
                                           gated approvals, by status: created
-question of a call  job_<random>          approvals, by status: created
+                                          jobs, by status, by topic: created
+question of a call  job_<random>          approvals, by status; jobs, by status, by topic: created
                                           waiting due/calls: until when; then expiry
                                           approved due/calls: when somebody looks whether the call was made
                                           waiting in a worker's job asked/<job>: created
@@ -19,6 +20,7 @@ handled message     inbox/<consumer>/<id> expiry
 dead letter         dead_<digest>         dead: when it was put aside; expiry
 the tenant's lock   lock
 ages of retries     ages/<kind>/<name>    ages: 0 (semel.age_book)
+tool                tool/<name>           tools: first seen; expiry (semel.catalogue)
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ TENANT = "tenant"
 LOCK = "lock"
 
 RUNS, SLOTS, KEYS, WORKFLOWS = "runs", "slots", "keys", "workflows"
+JOBS = "jobs"
 LIVE, DUE, EXPIRY, OUTBOX, APPROVALS = "live", "due", "expiry", "outbox", "approvals"
 
 # Of tool calls, which may be made where no gateway is: every ledger looks after these.
@@ -83,6 +86,13 @@ def approvals(status: str | None) -> str:
     return f"{APPROVALS}/{status}" if status else APPROVALS
 
 
+def jobs(topic: str | None, status: str | None) -> str:
+    """The shelf of jobs that a list with these filters reads; what it does not narrow, the reader sifts."""
+    if topic is not None:
+        return f"{JOBS}/topic/{topic}"
+    return f"{JOBS}/status/{status}" if status else JOBS
+
+
 def run_draft(run: Run, kept_us: int | None) -> Draft:
     shelves = [
         runs(None, None),
@@ -99,9 +109,10 @@ def run_draft(run: Run, kept_us: int | None) -> Draft:
 
 
 def job_draft(job: Job, kept_us: int | None) -> Draft:
+    listed = _listed(job)
     if job.record_id is not None:
-        return Draft(job.job_id, to_bytes(job), (*_gated(job), *_of_call(job)))
-    places = []
+        return Draft(job.job_id, to_bytes(job), (*listed, *_gated(job), *_of_call(job)))
+    places = [*listed]
     if job.status in LIVE_JOB:
         places.append(Place(LIVE, job.created_us))
     elif job.run_id is None and job.ended_us is not None and kept_us is not None:
@@ -111,6 +122,12 @@ def job_draft(job: Job, kept_us: int | None) -> Draft:
     if (due_us := due(job)) is not None:
         places.append(Place(DUE, due_us))
     return Draft(job.job_id, to_bytes(job), (*places, *_gated(job)))
+
+
+def _listed(job: Job) -> tuple[Place, ...]:
+    """Where lists of jobs find it. Only the second changes while it lives."""
+    shelves = (jobs(None, None), jobs(None, job.status), jobs(job.topic, None))
+    return tuple(Place(shelf, job.created_us) for shelf in shelves)
 
 
 def _gated(job: Job) -> tuple[Place, ...]:

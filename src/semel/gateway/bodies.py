@@ -54,6 +54,7 @@ Fence = Annotated[int, Field(ge=0, le=COUNT_MAX)]
 RunsMax = Annotated[int, Field(ge=1, le=RUNS_MAX)]
 
 RunStatus = Literal["running", "waiting", "succeeded", "failed", "cancelled"]
+JobStatus = Literal["waiting", "queued", "leased", "succeeded", "failed", "denied", "cancelled"]
 ApprovalStatus = Literal["waiting", "approved", "rejected", "expired", "cancelled"]
 Scope = Literal["tool", "run", "job", "approval"]
 RecordState = Literal["pending", "in_doubt", "done", "failed", "partial"]
@@ -149,6 +150,10 @@ class ResolveBody(Model):
     fence: Fence | None = None
 
 
+class AmendBody(Model):
+    result: Any
+
+
 # --- queries: every value arrives as text, so numbers are read from it ------------------------------
 
 
@@ -171,6 +176,12 @@ class RunsQuery(ListQuery):
     status: RunStatus | None = None
 
 
+class JobsQuery(ListQuery):
+    status: JobStatus | None = None
+    topic: Name | None = None
+    run_id: Label | None = None
+
+
 class ApprovalsQuery(ListQuery):
     status: ApprovalStatus | None = None
 
@@ -180,6 +191,10 @@ class RecordsQuery(ListQuery):
     key: KeyText | None = None
     state: RecordState | None = None
     tool: Label | None = None
+
+
+class ToolQuery(NoQuery):
+    version: Label | None = None
 
 
 class WindowsQuery(NoQuery):

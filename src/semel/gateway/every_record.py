@@ -13,12 +13,14 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from semel.errors import RecordNotInDoubt
-from semel.explain import explained, happening
+from semel.explain import DECISIONS, explained, happening
 from semel.flow.approvals import JobApprovals
 from semel.flow.keys import Keys
 from semel.flow.values import Page
 from semel.flow.views import job_of_question
-from semel.records import NO_RESULT, Records
+from semel.record import Record
+from semel.records import NO_RESULT, Records, Resolution
+from semel.result_schema import template
 from semel.stores.base import Store
 
 # Scopes of keys, with the names that the flow files them under.
@@ -54,6 +56,13 @@ class Said(NamedTuple):
     by: str
     result: Any = NO_RESULT
     fence: int | None = None
+
+
+class Correction(NamedTuple):
+    """What a person gives as the result of a record that a person resolved."""
+
+    by: str
+    result: Any
 
 
 class EveryRecord:
@@ -141,22 +150,47 @@ class EveryRecord:
         record = self._records.get(id_)
         history = self._records.history(id_)
         told = explained(record, history, self._store.clock.now_us())
+        if told["choices"] and told["choices"] != DECISIONS:
+            told["result"] = self._wanted_result(record)
         events = [happening(event) for event in history]
         return self._records.show(record) | {"explanation": told, "history": events}
 
+    def _wanted_result(self, record: Record) -> dict[str, Any]:
+        """What the tool returns, for whoever has to say what it returned; nothing where nobody knows."""
+        form = self._records.result_form(record)
+        if form is None:
+            return {"schema": None, "template": None}
+        return {"schema": form.schema, "template": template(form.schema)}
+
     async def resolve(self, id_: str, said: Said) -> tuple[dict[str, Any], bool]:
         """The record as it stands, and whether the same was said before; RecordNotInDoubt if it cannot be."""
+        await self._check_kind(id_)
+        return await asyncio.to_thread(self._resolve, id_, said)
+
+    async def amend(self, id_: str, correction: Correction) -> tuple[dict[str, Any], bool]:
+        """The same, of a record that a person resolved, whose result is corrected."""
+        await self._check_kind(id_)
+        return await asyncio.to_thread(self._amend, id_, correction)
+
+    async def _check_kind(self, id_: str) -> None:
         if await self._keys.get(self._tenant, id_) is not None:
             raise RecordNotInDoubt(f"Record {id_} is a key, and never in doubt; nothing was changed.")
         if await self._questions.record(self._tenant, job_of_question(id_)) is not None:
             raise RecordNotInDoubt(f"Record {id_} is a question, and never in doubt; nothing was changed.")
-        return await asyncio.to_thread(self._resolve, id_, said)
 
     def _resolve(self, id_: str, said: Said) -> tuple[dict[str, Any], bool]:
         resolution = self._records.resolution(
             id_, said.outcome, by=said.by, result=said.result, fence=said.fence
         )
-        return self._records.show(resolution.record), resolution.replayed
+        return self._answer(resolution)
+
+    def _amend(self, id_: str, correction: Correction) -> tuple[dict[str, Any], bool]:
+        return self._answer(self._records.amendment(id_, by=correction.by, result=correction.result))
+
+    def _answer(self, resolution: Resolution) -> tuple[dict[str, Any], bool]:
+        """`result_checked`: whether a result that was given was held against what the tool returns."""
+        checked = {"result_checked": resolution.checked}
+        return self._records.show(resolution.record) | checked, resolution.replayed
 
 
 async def _sifted(

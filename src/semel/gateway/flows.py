@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from semel.flow.job_desk import JobFilter
 from semel.flow.problems import Problem
-from semel.gateway.bodies import DecisionBody, HeartbeatBody, LeaseBody, ResultBody
+from semel.gateway.bodies import DecisionBody, HeartbeatBody, JobsQuery, LeaseBody, ResultBody
 from semel.gateway.call import Call, Reply, answer, data
 
 # A worker that waits is looked after this often: has it gone away, does the gateway stop?
@@ -96,6 +97,16 @@ async def create_job(call: Call) -> Reply:
             call.caller, call.key, sent["topic"], sent["input"], sent.get("approval"), sent.get("labels")
         )
     )
+
+
+async def list_jobs(call: Call) -> Reply:
+    query: JobsQuery = call.query
+    wanted = JobFilter(query.status, query.topic, query.run_id)
+    return call.page(await call.services.flow.job_desk.list(call.tenant, wanted, call.after(), query.limit))
+
+
+async def cancel_job(call: Call) -> Reply:
+    return answer(await call.services.flow.job_desk.cancel(call.caller, call.path["job_id"]))
 
 
 async def get_job(call: Call) -> Reply:

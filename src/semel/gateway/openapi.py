@@ -166,6 +166,7 @@ _INTEGER: Schema = {"type": "integer"}
 _INTEGER_OR_NULL: Schema = {"type": ["integer", "null"]}
 _ANY: Schema = {}
 _LABELS: Schema = {"type": "object", "additionalProperties": _TEXT}
+_SCHEMA_OR_NULL: Schema = {"type": ["object", "null"]}
 _NAMES: Schema = {"type": "array", "items": _TEXT}
 
 _STEP = _object(id=_TEXT, status=_TEXT, job_id=_TEXT_OR_NULL, depends_on=_NAMES)
@@ -198,6 +199,7 @@ _EXPLANATION: Schema = {
     "properties": {
         "known": _TEXT, "attempt": _INTEGER, "choices": _NAMES,
         "promised": _TEXT, "since": _TIME_OR_NULL, "question": _TEXT,
+        "result": {"type": "object"},
     },
     "required": ["known", "attempt", "choices"],
 }  # fmt: skip
@@ -225,6 +227,13 @@ _LINE = _object(
     conversation=_TEXT, step=_NAMES, by=_TEXT, note=_TEXT, times=_INTEGER,
 )  # fmt: skip
 _MADE = _object(at=_TIME, record_id=_TEXT, key=_TEXT, conversation=_TEXT, step=_NAMES)
+_CATALOGUED = _object(
+    name=_TEXT, version=_TEXT, owner=_TEXT, purpose=_TEXT, recorded={"type": "boolean"},
+    window=_TEXT_OR_NULL, schema=_SCHEMA_OR_NULL, result_schema=_SCHEMA_OR_NULL, first_seen_at=_TIME,
+    last_seen_at=_TIME, versions={
+        "type": "array", "items": _object(version=_TEXT, first_seen_at=_TIME, last_seen_at=_TIME),
+    },
+)  # fmt: skip
 _TOOL = _object(
     tool=_TEXT, count=_INTEGER, same_conversation=_INTEGER, meaning=_TEXT,
     examples={"type": "array", "items": _object(first=_MADE, second=_MADE)},
@@ -247,6 +256,7 @@ _ANSWERS: Schema = {
     "Runs": _page(_reference("Run")),
     "Timeline": _page(_EVENT),
     "Job": _JOB,
+    "Jobs": _page(_reference("Job")),
     "Leases": _object(jobs={"type": "array", "items": _LEASED}),
     "Heartbeat": _object(job_id=_TEXT, fence=_INTEGER, lease_expires_at=_TIME),
     "Approval": _APPROVAL,
@@ -255,6 +265,8 @@ _ANSWERS: Schema = {
     "Record": _RECORD,
     "ExplainedRecord": _EXPLAINED,
     "Records": _page(_reference("Record")),
+    "Tool": _CATALOGUED,
+    "Tools": _page(_reference("Tool")),
     "Windows": _page(_WINDOW),
     "Events": _page(_LINE),
     "Duplicates": _DUPLICATES,

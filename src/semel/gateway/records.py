@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
+from typing import Any
 
 from semel import window_advice
-from semel.errors import RecordNotInDoubt
+from semel.errors import RecordNotInDoubt, ResultInvalid
 from semel.flow.problems import Problem
 from semel.flow.values import Page
-from semel.gateway.bodies import RecordsQuery, ResolveBody, WindowsQuery
+from semel.gateway.bodies import AmendBody, RecordsQuery, ResolveBody, WindowsQuery
 from semel.gateway.call import Call, Reply, shown
-from semel.gateway.every_record import EveryRecord, Said, Wanted
-from semel.records import NO_RESULT
+from semel.gateway.every_record import Correction, EveryRecord, Said, Wanted
+from semel.records import DID_NOT_HAPPEN, NO_RESULT
 
 
 async def list_windows(call: Call) -> Reply:
@@ -35,11 +37,26 @@ async def resolve_record(call: Call) -> Reply:
     """The same answer again is a replay: it changed nothing, and says who answered first."""
     body: ResolveBody = call.body
     result = body.result if "result" in body.model_fields_set else NO_RESULT
+    if body.outcome == DID_NOT_HAPPEN and body.result is not None:
+        raise Problem("request_invalid", "What did not happen has no result.", names=["result"])
     said = Said(body.outcome, call.caller.principal, result, body.fence)
+    return await _answered(_records(call).resolve(call.path["record_id"], said))
+
+
+async def amend_record(call: Call) -> Reply:
+    """The same result again is a replay."""
+    body: AmendBody = call.body
+    correction = Correction(call.caller.principal, body.result)
+    return await _answered(_records(call).amend(call.path["record_id"], correction))
+
+
+async def _answered(answering: Awaitable[tuple[dict[str, Any], bool]]) -> Reply:
     try:
-        record, replayed = await _records(call).resolve(call.path["record_id"], said)
+        record, replayed = await answering
     except RecordNotInDoubt as refused:
         raise Problem("record_not_in_doubt", refused.message) from None  # settled, or another attempt's
+    except ResultInvalid as misfit:
+        raise Problem("input_invalid", misfit.message) from None
     return shown(record)._replace(replayed=replayed)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from semel.gateway import audit, bodies, flows, records
+from semel.gateway import audit, bodies, flows, records, tools
 from semel.gateway.auth import ROLES
 from semel.gateway.bodies import ListQuery, Model, NoQuery
 from semel.gateway.call import Handler
@@ -93,7 +93,10 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", f"{_V1}/jobs", SUBMIT, flows.create_job, "Job", bodies.JobBody, keyed="job",
           large_member="input",
           problems=("idempotency_key_reused", "quota_reached")),
+    Route("GET", f"{_V1}/jobs", READ, flows.list_jobs, "Jobs", query=bodies.JobsQuery),
     Route("GET", _JOB, READ, flows.get_job, "Job", problems=("job_not_found",)),
+    Route("POST", f"{_JOB}/cancel", SUBMIT, flows.cancel_job, "Job", bodies.NoBody, body_optional=True,
+          problems=("job_not_found", "job_already_ended")),
     Route("GET", f"{_V1}/approvals", READ, flows.list_approvals, "Approvals", query=bodies.ApprovalsQuery),
     Route("GET", _APPROVAL, READ, flows.get_approval, "Approval", problems=("job_not_found",)),
     Route("POST", f"{_APPROVAL}/approve", DECIDE, flows.approve_job, "Decision", bodies.DecisionBody,
@@ -103,7 +106,12 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", f"{_V1}/records", READ, records.list_records, "Records", query=bodies.RecordsQuery),
     Route("GET", _RECORD, READ, records.get_record, "ExplainedRecord", problems=("record_not_found",)),
     Route("POST", f"{_RECORD}/resolve", ADMIN, records.resolve_record, "Record", bodies.ResolveBody,
-          problems=("record_not_found", "record_not_in_doubt")),
+          problems=("record_not_found", "record_not_in_doubt", "input_invalid")),
+    Route("POST", f"{_RECORD}/amend", ADMIN, records.amend_record, "Record", bodies.AmendBody,
+          problems=("record_not_found", "record_not_in_doubt", "input_invalid")),
+    Route("GET", f"{_V1}/tools", READ, tools.list_tools, "Tools", query=ListQuery),
+    Route("GET", f"{_V1}/tools/{{tool_name}}", READ, tools.get_tool, "Tool", query=bodies.ToolQuery,
+          problems=("tool_not_found",)),
     Route("GET", f"{_V1}/windows", READ, records.list_windows, "Windows", query=bodies.WindowsQuery),
     Route("GET", f"{_V1}/audit", AUDIT, audit.list_events, "Events", query=ListQuery),
     Route("GET", f"{_V1}/audit/duplicates", AUDIT, audit.find_duplicates, "Duplicates",
@@ -126,5 +134,6 @@ PATH_NAMES: dict[str, tuple[re.Pattern[str], str]] = {
     "run_id": (re.compile(r"^run_[0-9a-f]{32}$"), "run_not_found"),
     "job_id": (re.compile(r"^job_[0-9a-f]{32}$"), "job_not_found"),
     "record_id": (re.compile(r"^rec_[0-9a-f]{32}$"), "record_not_found"),
+    "tool_name": (re.compile(r"^[A-Za-z0-9_][A-Za-z0-9._:-]{0,127}$"), "tool_not_found"),
     "letter_id": (re.compile(r"^dead_[0-9a-f]{32}$"), "message_not_found"),
 }

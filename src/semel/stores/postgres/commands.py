@@ -7,6 +7,7 @@ from typing import Any
 
 from semel.record import (
     Address,
+    Amend,
     Claim,
     Command,
     Look,
@@ -119,6 +120,15 @@ def _resolve(commands: Sequence[Resolve]) -> Packed:
     ]
 
 
+def _amend(commands: Sequence[Amend]) -> Packed:
+    return [
+        binaries([command.seen for command in commands]),
+        binaries([command.token for command in commands]),
+        binaries([command.outcome for command in commands]),
+        texts([command.by for command in commands]),
+    ]
+
+
 _STEPS: dict[type, tuple[Step, Callable[[Any], Packed]]] = {
     Look: (sql.LOOK, _look),
     Claim: (sql.CLAIM, _claim),
@@ -128,6 +138,7 @@ _STEPS: dict[type, tuple[Step, Callable[[Any], Packed]]] = {
     Park: (sql.PARK, _park),
     Release: (sql.RELEASE, _release),
     Resolve: (sql.RESOLVE, _resolve),
+    Amend: (sql.AMEND, _amend),
 }
 
 

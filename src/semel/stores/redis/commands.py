@@ -13,6 +13,7 @@ from semel.clock import SYSTEM
 from semel.errors import StoreCorrupt
 from semel.record import (
     Address,
+    Amend,
     Asked,
     Claim,
     Command,
@@ -178,6 +179,10 @@ def _resolve(command: Resolve) -> Arguments:
     return *seen, *_outcome(command.outcome), time(command.window_us), command.by.encode()
 
 
+def _amend(command: Amend) -> Arguments:
+    return command.seen, command.token, *_outcome(command.outcome), command.by.encode()
+
+
 _STEPS: dict[type, tuple[Script, Callable[[Any], Arguments]]] = {
     Look: (scripts.LOOK, _look),
     Claim: (scripts.CLAIM, _claim),
@@ -187,6 +192,7 @@ _STEPS: dict[type, tuple[Script, Callable[[Any], Arguments]]] = {
     Park: (scripts.PARK, _park),
     Release: (scripts.RELEASE, _release),
     Resolve: (scripts.RESOLVE, _resolve),
+    Amend: (scripts.AMEND, _amend),
 }
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+import sys
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 from semel import audit
 from semel.audit import Event, Seal
 from semel.errors import StoreCorrupt
-from semel.record import Record, State, closed, effective_state
+from semel.record import Address, Record, State, closed, effective_state, unsettled_only
 from semel.stores.base import (
     AppendEvents,
     CountRecords,
+    CountUnsettled,
     FindRecord,
     ListRecords,
     ReadEvents,
@@ -20,6 +23,7 @@ from semel.stores.base import (
     SealEvents,
     Sweep,
     Swept,
+    Whose,
 )
 from semel.stores.redis import scripts, trouble
 from semel.stores.redis.commands import Desk, Lane, Request
@@ -31,6 +35,7 @@ from semel.stores.redis.packing import (
     record_of,
     seal_body,
     seal_of,
+    tenant_of,
     tenant_prefix,
     time,
 )
@@ -46,6 +51,12 @@ _PAGE = 500
 _RUNS_DROPPED_MAX = 20
 
 _DIGEST_BYTES, _TIME_BYTES = 32, 8
+
+# What stands on the list before a tenant: nothing, or, of records that are stopped, a byte above all others.
+_ALL, _STOPPED = b"", b"\xff"
+
+# The second byte of a record that is stopped.
+_STOPPED_CODES = frozenset(bytes((scripts.CODES[state],)) for state in (State.WAITING, State.IN_DOUBT))
 
 
 def plain(lane: Lane, *words: bytes) -> Request:
@@ -78,12 +89,42 @@ def _now(desk: Desk, lane: Lane) -> Asking:
 
 def list_records(desk: Desk, query: ListRecords) -> Asking:
     now_us = yield from _now(desk, desk.lanes[0])
+    if unsettled_only(query.states):
+        records = yield from _unsettled(desk, query, now_us)
+    else:
+        records = yield from _of_tenants(desk, query, now_us, _ALL)
+    records.sort(key=lambda record: (record.created_at, record.asked.id), reverse=True)
+    return records[: query.limit]
+
+
+def count_unsettled(desk: Desk, query: CountUnsettled) -> Asking:
+    now_us = yield from _now(desk, desk.lanes[0])
+    every = ListRecords(query.tenant, states=query.states, limit=sys.maxsize)
+    records = yield from _unsettled(desk, every, now_us)
+    return dict(
+        Counter(
+            Whose(record.asked.at.tenant, record.asked.tool, effective_state(record, now_us))
+            for record in records
+        )
+    )
+
+
+def _of_tenants(desk: Desk, query: ListRecords, now_us: int, part: bytes) -> Asking:
+    """The newest that fit, of the tenant or of each, on this part of the list, in no order."""
+    whose = [query.tenant] if query.tenant is not None else (yield from _tenants(desk, part))
+    records: list[Record] = []
+    for tenant in whose:
+        records += yield from _of_tenant(desk, query, now_us, part + tenant_prefix(tenant))
+    return records
+
+
+def _of_tenant(desk: Desk, query: ListRecords, now_us: int, tenant: bytes) -> Asking:
     found: list[Record] = []
-    tops = dict.fromkeys(desk.lanes, _top(query))
+    tops = dict.fromkeys(desk.lanes, _top(query, tenant))
     while tops:
         lanes = list(tops)
         size = _PAGE if query.states or query.key or query.tool or query.scope else min(_PAGE, query.limit)
-        pages = _checked(desk, lanes, (yield [*_marks(lanes), *_pages(lanes, tops, query.tenant, size)]))
+        pages = _checked(desk, lanes, (yield [*_marks(lanes), *_pages(tops, tenant, size)]))
         full = [(lane, page) for lane, page in zip(lanes, pages, strict=True) if page]
         answers = yield [plain(lane, b"MGET", *_keys(lane, page)) for lane, page in full]
         tops = {}
@@ -94,23 +135,123 @@ def list_records(desk: Desk, query: ListRecords) -> Asking:
                 tops[lane] = b"(" + page[-1]
         if len(found) >= query.limit and len(desk.lanes) == 1:
             break
-    found.sort(key=lambda record: (record.created_at, record.asked.id), reverse=True)
-    return found[: query.limit]
+    return found
 
 
-def _top(query: ListRecords) -> bytes:
+def _top(query: ListRecords, tenant: bytes) -> bytes:
     """Where the list begins: below `before`, or below the first byte that no time begins with."""
-    tenant = tenant_prefix(query.tenant)
     if query.before is None:
         return b"(" + tenant + b"\xff"
     created_at, id_ = query.before
     return b"(" + tenant + time(created_at) + id_.encode() + b"\0"
 
 
-def _pages(lanes: Sequence[Lane], tops: dict[Lane, bytes], tenant: str, size: int) -> Iterator[Request]:
-    bottom, count = b"[" + tenant_prefix(tenant), b"%d" % size
-    for lane in lanes:
-        yield plain(lane, b"ZREVRANGEBYLEX", lane.list, tops[lane], bottom, b"LIMIT", b"0", count)
+def _pages(tops: dict[Lane, bytes], tenant: bytes, size: int) -> Iterator[Request]:
+    for lane, top in tops.items():
+        yield plain(lane, b"ZREVRANGEBYLEX", lane.list, top, b"[" + tenant, b"LIMIT", b"0", b"%d" % size)
+
+
+def _tenants(desk: Desk, part: bytes) -> Asking:
+    """Who has records on this part of the list: by leaps from one to the next."""
+    tenants: set[str] = set()
+    bottoms = dict.fromkeys(desk.lanes, b"[" + part)
+    while bottoms:
+        lanes = list(bottoms)
+        firsts = yield [_first(lane, bottoms[lane], part) for lane in lanes]
+        bottoms = {}
+        for lane, first in zip(lanes, firsts, strict=True):
+            if first:
+                tenant = tenant_of(first[0][len(part) :])
+                tenants.add(tenant)
+                bottoms[lane] = b"(" + part + tenant_prefix(tenant) + b"\xff"
+    return sorted(tenants)
+
+
+def _first(lane: Lane, bottom: bytes, part: bytes) -> Request:
+    top = b"+" if part else b"(" + _STOPPED
+    return plain(lane, b"ZRANGEBYLEX", lane.list, bottom, top, b"LIMIT", b"0", b"1")
+
+
+# --- what is unsettled ----------------------------------------------------------------------------
+
+
+def _unsettled(desk: Desk, query: ListRecords, now_us: int) -> Asking:
+    """Those that fit, and of each tenant at least the newest `limit`, in no order.
+
+    What is under way comes first: whatever is swept meanwhile is then seen a second time, and not missed.
+    """
+    records: dict[Address, Record] = {}
+    if not query.states.isdisjoint((State.PENDING, State.IN_DOUBT)):
+        records |= yield from _under_way(desk, query, now_us)
+    if not query.states.isdisjoint((State.WAITING, State.IN_DOUBT)):
+        yield from _make_whole(desk)
+        stopped = yield from _of_tenants(desk, query, now_us, _STOPPED)
+        records |= {record.asked.at: record for record in stopped}
+    return list(records.values())
+
+
+def _under_way(desk: Desk, query: ListRecords, now_us: int) -> Asking:
+    """Pending records that fit; who does not ask for live ones has no need to look at what is not due yet."""
+    upto = b"+inf" if State.PENDING in query.states else b"%d" % now_us
+    records: dict[Address, Record] = {}
+    for lane in desk.lanes:
+        page: list[bytes] = []
+        start = 0
+        while start == 0 or len(page) == _PAGE:
+            limits = (b"LIMIT", b"%d" % start, b"%d" % _PAGE)
+            wanted = plain(lane, b"ZRANGEBYSCORE", lane.due, b"0", upto, *limits)
+            (page,) = _checked(desk, [lane], (yield [*_marks([lane]), wanted]))
+            start += _PAGE
+            for record in (yield from _read(lane, page)):
+                if record.state is State.PENDING and _fits(record, query, now_us) and _older(record, query):
+                    records[record.asked.at] = record
+    return records
+
+
+def _read(lane: Lane, digests: list[bytes]) -> Asking:
+    if not digests:
+        return []
+    (answers,) = yield [plain(lane, b"MGET", *map(lane.record, digests))]
+    return list(_present(answers))
+
+
+def _older(record: Record, query: ListRecords) -> bool:
+    return query.before is None or (record.created_at, record.asked.id) < query.before
+
+
+def _make_whole(desk: Desk) -> Asking:
+    """The list has every stopped record twice, also after a Semel has written that knew nothing of it."""
+    answers = yield [
+        Request(lane.number, scripts.IS_WHOLE, (lane.lane, lane.list, desk.store_id)) for lane in desk.lanes
+    ]
+    for lane, answer in zip(desk.lanes, answers, strict=True):
+        trouble.check(answer)
+        if not answer:
+            yield from _file_all(desk, lane)
+
+
+def _file_all(desk: Desk, lane: Lane) -> Asking:
+    bottom, page = b"-", [b""] * _PAGE
+    while len(page) == _PAGE:
+        (page,) = yield [plain(lane, b"ZRANGEBYLEX", lane.list, bottom, b"+", b"LIMIT", b"0", b"%d" % _PAGE)]
+        if not page:
+            return
+        bottom = b"(" + page[-1]
+        (records,) = yield [plain(lane, b"MGET", *_keys(lane, page))]
+        members = [
+            member
+            for member, data in zip(page, records, strict=True)
+            if member[:1] == _STOPPED or (data is not None and data[1:2] in _STOPPED_CODES)
+        ]
+        answers = yield [
+            desk.step(
+                scripts.FILE_STOPPED, member[-_DIGEST_BYTES:], (_STOPPED + member.removeprefix(_STOPPED),)
+            )
+            for member in members
+        ]
+        for answer in answers:
+            if trouble.word_of(answer) != "SEMELCORRUPT":  # it is told of where it is read
+                trouble.check(answer)
 
 
 def _keys(lane: Lane, page: list[bytes]) -> list[bytes]:
@@ -124,7 +265,7 @@ def _present(answers: list[bytes | None]) -> Iterator[Record]:
 def _fits(record: Record, query: ListRecords, now_us: int) -> bool:
     at = record.asked.at
     return (
-        at.tenant == query.tenant
+        query.tenant in (None, at.tenant)
         and query.scope in (None, at.scope)
         and query.key in (None, at.key)
         and query.tool in (None, record.asked.tool)
@@ -249,10 +390,12 @@ def sweep(desk: Desk, query: Sweep) -> Asking:
     """What lapsed is told by its digests, so that who waits here can be woken."""
     now_us = yield from _now(desk, desk.lanes[0])
     lanes, limit = desk.lanes, query.limit
-    until, count = b"%d" % now_us, b"%d" % (limit + 1)
-    filed = [plain(lane, b"ZRANGEBYSCORE", lane.due, b"-inf", until, b"LIMIT", b"0", count) for lane in lanes]
+    until, limits = b"%d" % now_us, (b"LIMIT", b"0", b"%d" % (limit + 1))
+    filed = [plain(lane, b"ZRANGEBYSCORE", lane.due, b"0", until, *limits) for lane in lanes]
+    # Those whose window ends stand below nothing, the earliest on top.
+    filed += [plain(lane, b"ZREVRANGEBYSCORE", lane.due, b"(0", b"-" + until, *limits) for lane in lanes]
     due = _checked(desk, lanes, (yield [*_marks(lanes), *filed]))
-    digests = [digest for page in due for digest in page]
+    digests = list(dict.fromkeys(digest for page in due for digest in page))
     answers = yield [desk.step(scripts.SWEEP, digest, ()) for digest in digests[:limit]]
     lapsed, closed_count = _told(digests, answers)
     dropped = yield from _drop(desk, now_us)
@@ -353,4 +496,5 @@ ANSWERS: dict[type, Callable[[Desk, Any], Asking]] = {
     SealEvents: seal_events,
     ReadSeals: read_seals,
     CountRecords: count_records,
+    CountUnsettled: count_unsettled,
 }

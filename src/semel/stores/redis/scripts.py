@@ -11,7 +11,7 @@ import hashlib
 from importlib.resources import files
 from typing import NamedTuple
 
-from semel.record import LAPSED, REFUSED_LATER, State
+from semel.record import LAPSED, PROBE, REFUSED_LATER, State
 
 CODES: dict[State, int] = {state: code for code, state in enumerate(State, 1)}
 STATES: dict[int, State] = {code: state for state, code in CODES.items()}
@@ -20,11 +20,12 @@ STATES: dict[int, State] = {code: state for state, code in CODES.items()}
 _KEYS_OF_A_RECORD = 6
 
 _OF_A_RECORD = (
-    "look", "claim", "retake", "renew", "settle", "park", "release", "resolve", "sweep", "append_event",
+    "look", "claim", "retake", "renew", "settle", "park", "release", "resolve", "append_event",
+    "file_stopped", "sweep", "amend",
 )  # fmt: skip
-_OTHERS = {"add_seal": 2, "drop_events": 3, "story": 1}
+_OTHERS = {"add_seal": 2, "drop_events": 3, "story": 1, "is_whole": 2}
 _OF_DOCUMENTS = ("commit", "fetch", "scan", "count", "tenants")
-_READING = frozenset(("look", "story", "fetch", "scan", "count", "tenants"))
+_READING = frozenset(("look", "story", "is_whole", "fetch", "scan", "count", "tenants"))
 
 
 class Script(NamedTuple):
@@ -44,7 +45,7 @@ def _constants() -> str:
     codes = ", ".join(f"{state.value} = {code}" for state, code in CODES.items())
     return (
         f"local STATES, CODES = {{{states}}}, {{{codes}}}\n"
-        f"local LAPSED, REFUSED_LATER = '{LAPSED}', '{REFUSED_LATER}'\n"
+        f"local LAPSED, REFUSED_LATER, PROBE = '{LAPSED}', '{REFUSED_LATER}', '{PROBE}'\n"
     )
 
 
@@ -80,8 +81,10 @@ def _step(name: str) -> Script:
     return Script(f"{_NAME}_{name}".encode(), b"%d" % _OTHERS.get(name, _KEYS_OF_A_RECORD))
 
 
-LOOK, CLAIM, RETAKE, RENEW, SETTLE, PARK, RELEASE, RESOLVE, SWEEP, APPEND_EVENT = map(_step, _OF_A_RECORD)
-ADD_SEAL, DROP_EVENTS, STORY = map(_step, _OTHERS)
+(
+    LOOK, CLAIM, RETAKE, RENEW, SETTLE, PARK, RELEASE, RESOLVE, APPEND_EVENT, FILE_STOPPED, SWEEP, AMEND,
+) = map(_step, _OF_A_RECORD)  # fmt: skip
+ADD_SEAL, DROP_EVENTS, STORY, IS_WHOLE = map(_step, _OTHERS)
 
 # Their names only: how many keys they have is the caller's to say.
 COMMIT, FETCH, SCAN, COUNT, TENANTS = (f"{_NAME}_{name}".encode() for name in _OF_DOCUMENTS)

@@ -11,6 +11,7 @@ from semel.record import (
     LAPSED,
     REFUSED_LATER,
     Address,
+    Amend,
     Claim,
     Look,
     Park,
@@ -29,7 +30,7 @@ from semel.stores.base import AppendEvents, SealEvents, Store, Sweep, Swept
 from semel.stores.documents import Commit, Committed
 from semel.stores.sqlite import documents
 from semel.stores.sqlite import statements as sql
-from semel.stores.sqlite.rows import event_of, record_of, seal_of
+from semel.stores.sqlite.rows import DUE, event_of, record_of, seal_of
 
 # No first entry is older than this, so "within any time" needs no statement of its own.
 _EVER = -(1 << 63)
@@ -95,6 +96,12 @@ def resolve(command: Resolve, now_us: int) -> Statement:
     return sql.RESOLVE_CLEARED, (command.token, expires_at, command.by, *seen)
 
 
+def amend(command: Amend, now_us: int) -> Statement:
+    return sql.AMEND, (
+        command.token, command.outcome, command.by, *plain(command.at), command.seen, now_us,
+    )  # fmt: skip
+
+
 def later(now_us: int, by_us: int | None) -> int | None:
     return None if by_us is None else now_us + by_us
 
@@ -107,6 +114,7 @@ _STATEMENTS: dict[type, Callable[[Any, int], Statement]] = {
     Park: park,
     Release: release,
     Resolve: resolve,
+    Amend: amend,
 }
 
 
@@ -151,7 +159,7 @@ class Performer:
             if row is None:
                 return self._refused(connection, command, now_us, changed)
             record = record_of(row)
-            if too_late(record, row[-1]):
+            if too_late(record, row[DUE]):
                 connection.execute(sql.FILE_ANEW, record.asked.at)
         if self._store.audit:
             self._note(connection, audit.of(None, record, command, now_us))
@@ -201,7 +209,7 @@ class Performer:
         if row is None:
             return None
         record = record_of(row)
-        if too_late(record, row[-1]):
+        if too_late(record, row[DUE]):
             connection.execute(sql.FILE_ANEW, record.asked.at)
         self._note_if_audited(connection, audit.REVIVED, record, now_us)
         return record
@@ -253,7 +261,9 @@ class Performer:
         lapsed = self._swept(
             connection, audit.LAPSED, sql.SWEEP_LAPSED, (LAPSED, now_us, now_us, limit), now_us
         )
-        closed = self._swept(connection, audit.CLOSED, sql.SWEEP_CLOSED, (now_us, now_us, limit), now_us)
+        closed = self._swept(
+            connection, audit.CLOSED, sql.SWEEP_CLOSED, (now_us, now_us, limit, now_us, limit), now_us
+        )
         early = connection.execute(sql.SWEEP_EARLY, (now_us, now_us, limit)).rowcount
         changed.extend(record.asked.at for record in lapsed)
         dropped = self._drop_events(connection, now_us - self._store.audit_kept_us)

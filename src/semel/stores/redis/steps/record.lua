@@ -2,15 +2,18 @@
 --
 -- KEYS  1 record   the packed record; also the channel on which its changes are told
 --       2 lane     hash: `id` of the store, `seq` of the newest transition or event, how many records in each state
---       3 due      sorted set: digest by the time at which the sweeper looks at the record
---       4 list     sorted set, all scores 0: tenant, created_at, id, digest
+--       3 due      sorted set: digest by the time at which the sweeper looks at the record. A settled one that the
+--                  sweeper has looked at stands by the time at which its window ends, below nothing: so what is
+--                  unsettled is found among what is not, and what was settled since
+--       4 list     sorted set, all scores 0: tenant, created_at, id, digest; and once more behind a byte of 255, if the
+--                  record is stopped: if it waits for a person or is in doubt. The usual call never touches these
 --       5 ids      hash: id -> digest, or where no record lives (any more) the seq of the id's last event
 --       6 events   stream: 0-seq -> one packed event
 -- ARGV  1 the store's id   2 the newest seq that the caller saw   3 the time, or nothing: the server's own
 --       4 '1' if events are written   5 digest of the record's address   6... the step's own
 --       and last the number of the request, which the answer repeats: an answer out of turn is recognised
 --
--- Before this file stand STATES, CODES, LAPSED and REFUSED_LATER, made from semel.record. The server reads it
+-- Before this file stand STATES, CODES, LAPSED, REFUSED_LATER and PROBE, made from semel.record. The server reads it
 -- once; KEYS and ARGV are those of the step that runs, and one step runs at a time.
 -- A step checks everything before its first write: Lua does not roll back. Times are 8 bytes, big-endian: a
 -- double would lose digits beyond 2^53.
@@ -106,6 +109,7 @@ end
 local function lapsed(r) return over(r.lease) end
 local function closed(r) return over(r.expires) end
 local function doubtful(r) return r.state == IN_DOUBT or lapsed(r) end
+local function stopped(state) return state == WAITING or state == IN_DOUBT end
 local function unsettled(r) return r.state == WAITING or r.state == PENDING or r.state == IN_DOUBT end
 local function alive(r) return r.state == PENDING or (r.state == IN_DOUBT and r.note == LAPSED) end
 
@@ -184,6 +188,14 @@ local function count(state_before, state)
   redis.call('HSET', KEYS[2], 'seq', string.format('%.0f', newest), PENDING, pending)
 end
 
+local function file_stopped(r, state_before)
+  if stopped(r.state) then
+    redis.call('ZADD', KEYS[4], 0, '\255' .. list_member(r))
+  elseif stopped(state_before) then
+    redis.call('ZREM', KEYS[4], '\255' .. list_member(r))
+  end
+end
+
 -- The record as it is now, with its event; `before`: its state and its end as they were.
 local function write(r, kind, state_before, end_before)
   if kind then note(kind, r) end
@@ -191,6 +203,7 @@ local function write(r, kind, state_before, end_before)
   redis.call('SET', KEYS[1], bytes)
   count(state_before, r.state)
   file(r, end_before)
+  file_stopped(r, state_before)
   if state_before then redis.call('PUBLISH', KEYS[1], '') end
   return bytes
 end
@@ -198,6 +211,7 @@ end
 -- It is gone; its events are still found by its id.
 local function forget(r)
   redis.call('ZREM', KEYS[4], list_member(r))
+  if stopped(r.state) then redis.call('ZREM', KEYS[4], '\255' .. list_member(r)) end
   if r.last == ZERO then
     redis.call('HDEL', KEYS[5], r.id)
   else

@@ -24,7 +24,7 @@ if closed(r) then
 end
 local ends = end_of(r)
 if ends then
-  redis.call('ZADD', KEYS[3], string.format('%.0f', ends), ARGV[5])
+  redis.call('ZADD', KEYS[3], string.format('%.0f', unsettled(r) and ends or -ends), ARGV[5])
 else
   redis.call('ZREM', KEYS[3], ARGV[5])
 end

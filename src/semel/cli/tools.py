@@ -1,0 +1,87 @@
+"""`semel tools`: the catalogue of what the ledgers of a store have run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from semel.cli.desk import Desk, looks_at_store
+from semel.cli.doors import Data
+from semel.cli.output import Cell, compact
+from semel.cli.records import age
+
+
+@click.group()
+def tools() -> None:
+    """Look at the tools that were run, as their contracts say."""
+
+
+@tools.command("list")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
+@looks_at_store
+def list_(desk: Desk, limit: int) -> None:
+    """Tools, those that were first seen last on top."""
+    with desk.door() as door:
+        found = door.tools(limit)
+    if desk.out.as_json:
+        desk.out.data({"items": found})
+    elif not found:
+        desk.out.say(f"No tools were run{desk.in_tenant}.")
+    else:
+        desk.out.table(
+            ("TOOL", "VERSION", "CLASS", "WINDOW", "IN DOUBT", "SEEN"), [_row(tool) for tool in found]
+        )
+
+
+def _row(tool: Data) -> Sequence[Cell]:
+    return (
+        tool["name"],
+        tool["version"],
+        tool["class"],
+        tool["window"] or "-",
+        tool["on_unknown"] or "-",
+        age(tool["last_seen_at"]),
+    )
+
+
+@tools.command()
+@click.argument("name", metavar="TOOL")
+@click.option("--version", metavar="N", help="This major version. [the newest]")
+@looks_at_store
+def show(desk: Desk, name: str, version: str | None) -> None:
+    """The whole contract of a tool, as it was last seen."""
+    with desk.door() as door:
+        tool = door.tool(name, version)
+    if desk.out.as_json:
+        desk.out.data(tool)
+        return
+    desk.out.facts(_facts(tool))
+    for warning in tool["warnings"]:
+        desk.out.say()
+        desk.out.say(warning)
+
+
+def _facts(tool: Data) -> list[tuple[str, str]]:
+    others = [each["version"] for each in tool["versions"] if each["version"] != tool["version"]]
+    facts = {
+        "Tool": f"{tool['name']} {tool['version']}",
+        "Other versions": ", ".join(others),
+        "Purpose": tool["purpose"],
+        "Owner": tool["owner"],
+        "Class": tool["class"],
+        "Window": tool["window"] or "",
+        "Lease": tool["lease"] or "",
+        "In doubt": tool["on_unknown"] or "",
+        "Downstream": tool["downstream_window"] or "",
+        "Scopes": ", ".join(tool["scopes"]),
+        "Secret": ", ".join(tool["secret"]),
+        "Arguments": _schema(tool["schema"]),
+        "Result": _schema(tool["result_schema"]),
+        "Seen": f"{tool['first_seen_at']} to {tool['last_seen_at']}",
+    }
+    return [(name, text) for name, text in facts.items() if text]
+
+
+def _schema(schema: Data | None) -> str:
+    return "too large to be kept" if schema is None else compact(schema)

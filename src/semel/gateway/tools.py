@@ -1,0 +1,24 @@
+"""Handlers of the catalogue: which tools the ledgers of the tenant have run."""
+
+from __future__ import annotations
+
+from semel import catalogue
+from semel.flow.problems import Problem
+from semel.gateway.bodies import ToolQuery
+from semel.gateway.call import Call, Reply, shown
+
+
+async def list_tools(call: Call) -> Reply:
+    """By when they were first seen, newest first."""
+    page = await call.services.flow.catalogue.list(call.tenant, call.after(), call.query.limit)
+    return call.page(page, shown)
+
+
+async def get_tool(call: Call) -> Reply:
+    """The newest major version, or the one that is asked for."""
+    query: ToolQuery = call.query
+    entry = await call.services.flow.catalogue.get(call.tenant, call.path["tool_name"])
+    tool = catalogue.shown_as(entry, query.version)
+    if tool is None:
+        raise Problem("tool_not_found")
+    return shown(tool)

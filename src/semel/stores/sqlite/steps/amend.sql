@@ -1,0 +1,15 @@
+-- amend: a person gives or corrects the result of what a person resolved as happened.
+--
+-- writes      records
+-- parameters  the new token, outcome, by whom, tenant, scope, key, the token seen, now
+-- answers     the record as it stands now, nothing if it is not the one we saw, not a person's word, or closed
+
+UPDATE records SET
+    token = ?,
+    outcome = ?,
+    note = 'amended',
+    by_whom = ?
+WHERE tenant = ? AND scope = ? AND key = ? AND token = ? AND state = 'done'
+    AND (note = 'amended' OR (note = 'resolved' AND by_whom <> 'probe'))
+    AND (expires_at IS NULL OR expires_at > ?)
+RETURNING *
