@@ -357,3 +357,8 @@ def settled_by(record: Record | None, command: Settle) -> bool:
 def effective_state(record: Record, now_us: int) -> State:
     """The state as a person should read it: a lapsed record is in doubt, swept or not."""
     return State.IN_DOUBT if lapsed(record, now_us) else record.state
+
+
+def unsettled_only(states: frozenset[State]) -> bool:
+    """Whether whoever asks for these states asks for unsettled records alone."""
+    return bool(states) and states <= UNSETTLED

@@ -9,16 +9,18 @@ import pytest
 
 from semel import audit
 from semel.audit import Event, fold
-from semel.record import LAPSED, Address, Record, State
+from semel.record import LAPSED, UNSETTLED, Address, Record, State
 from semel.stores.base import (
     AppendEvents,
     CountRecords,
+    CountUnsettled,
     FindRecord,
     ListRecords,
     ReadEvents,
     ReadSeals,
     SealEvents,
     Sweep,
+    Whose,
 )
 from tests.commands import (
     LEASE,
@@ -194,6 +196,106 @@ def test_a_list_has_fifty_records_unless_told_otherwise(door):
     claim_many(door, 52)
     assert len(door.ask(ListRecords("acme"))) == 50
     assert len(door.ask(ListRecords("acme", limit=60))) == 52
+
+
+# --- what is unsettled ---------------------------------------------------------------------------------
+
+
+def every_kind(door: Door, clock: FakeClock, tenant: str) -> None:
+    """Of one tenant: two in doubt, of which one lapsed; one pending, one waiting; and what is over."""
+    door.perform(claim(token(0), place(0, tenant), tool="send_email"))
+    clock.advance(1)
+    door.perform(claim(token(1), place(1, tenant), lease_us=9 * LEASE))
+    door.perform(park(token(1), place(1, tenant)))
+    clock.advance(LEASE / SECOND)
+    for number in range(2, 6):
+        door.perform(claim(token(number), place(number, tenant)))
+    door.perform(settle(token(3), place(3, tenant)))
+    door.perform(release(token(4), place(4, tenant)))
+    door.perform(park(token(5), place(5, tenant)))
+    door.perform(resolve(token(5), A, False, place(5, tenant)))
+    door.perform(claim(B, place(6, tenant), lease_us=9 * LEASE, waiting=True))
+
+
+def test_what_is_unsettled_is_listed_over_all_tenants_newest_first(door, clock):
+    every_kind(door, clock, "acme")
+    clock.advance(1)
+    every_kind(door, clock, "globex")
+
+    def listed(*states: State, **narrowed: Any) -> list[tuple[str, str]]:
+        records = door.ask(ListRecords(None, states=frozenset(states), **narrowed))
+        return [(record.asked.at.tenant, record.asked.at.key) for record in records]
+
+    lapsed_since = [("acme", "key-2")]
+    assert listed(State.IN_DOUBT) == [
+        ("globex", "key-1"), ("globex", "key-0"), *lapsed_since, ("acme", "key-1"), ("acme", "key-0"),
+    ]  # fmt: skip
+    assert listed(State.WAITING) == [("globex", "key-6"), ("acme", "key-6")]
+    assert listed(State.PENDING) == [("globex", "key-2")]
+    assert listed(State.IN_DOUBT, tool="send_email") == [("globex", "key-0"), ("acme", "key-0")]
+    assert listed(State.IN_DOUBT, scope="run") == []
+    assert listed(State.IN_DOUBT, key="key-1") == [("globex", "key-1"), ("acme", "key-1")]
+    assert len(listed(*UNSETTLED)) == 8
+    assert len(listed()) == 14
+
+
+@pytest.mark.parametrize("states", [UNSETTLED, frozenset()], ids=["unsettled", "all"])
+def test_pages_over_all_tenants_show_every_record_once(door, clock, states):
+    every_kind(door, clock, "acme")
+    every_kind(door, clock, "globex")
+    whole = list(door.ask(ListRecords(None, states=states)))
+    pages: list[Record] = []
+    before = None
+    while page := door.ask(ListRecords(None, states=states, before=before, limit=3)):
+        pages += page
+        before = (page[-1].created_at, page[-1].asked.id)
+    assert pages == whole
+    assert [(record.created_at, record.asked.id) for record in whole] == sorted(
+        ((record.created_at, record.asked.id) for record in whole), reverse=True
+    )
+
+
+def test_what_is_unsettled_is_counted_by_tenant_tool_and_state(door, clock):
+    assert door.ask(CountUnsettled()) == {}
+    every_kind(door, clock, "acme")
+    every_kind(door, clock, "globex")
+    refund, mail = "issue_refund", "send_email"
+    in_doubt = {
+        Whose("acme", refund, State.IN_DOUBT): 2,
+        Whose("acme", mail, State.IN_DOUBT): 1,
+        Whose("globex", refund, State.IN_DOUBT): 1,
+        Whose("globex", mail, State.IN_DOUBT): 1,
+    }
+    assert door.ask(CountUnsettled()) == in_doubt
+    assert door.ask(CountUnsettled(tenant="globex")) == {
+        whose: count for whose, count in in_doubt.items() if whose.tenant == "globex"
+    }
+    assert door.ask(CountUnsettled(tenant="nobody")) == {}
+    assert door.ask(CountUnsettled(UNSETTLED)) == in_doubt | {
+        Whose("globex", refund, State.PENDING): 1,
+        Whose("acme", refund, State.WAITING): 1,
+        Whose("globex", refund, State.WAITING): 1,
+    }
+    door.ask(Sweep())
+    assert door.ask(CountUnsettled()) == in_doubt
+
+
+def test_a_question_that_is_over_is_not_counted_as_unsettled(door, clock):
+    door.perform(claim(A, lease_us=SECOND, waiting=True))
+    assert door.ask(CountUnsettled(UNSETTLED)) == {Whose("acme", "issue_refund", State.WAITING): 1}
+    clock.advance(1)
+    assert door.ask(CountUnsettled(UNSETTLED)) == {}
+    door.ask(Sweep())
+    assert door.ask(CountUnsettled(UNSETTLED)) == {}
+
+
+def test_a_key_that_goes_on_after_a_closed_question_is_unsettled_once(door, clock):
+    door.perform(claim(A, lease_us=SECOND, waiting=True))
+    clock.advance(1)
+    door.perform(claim(B, waiting=True))
+    assert door.ask(CountUnsettled(UNSETTLED)) == {Whose("acme", "issue_refund", State.WAITING): 1}
+    door.perform(settle(B))
+    assert list(door.ask(ListRecords(None, states=UNSETTLED))) == []
 
 
 # --- finding, counting ---------------------------------------------------------------------------------

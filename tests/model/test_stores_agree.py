@@ -25,10 +25,11 @@ from hypothesis.stateful import (
 
 from semel import audit
 from semel.audit import Event, fold, told_by
-from semel.record import Address, Claim, Command, Look, Record, State, closed
+from semel.record import UNSETTLED, Address, Claim, Command, Look, Record, State, closed
 from semel.stores.base import (
     AppendEvents,
     CountRecords,
+    CountUnsettled,
     FindRecord,
     ListRecords,
     ReadEvents,
@@ -184,7 +185,7 @@ class Agreement(RuleBasedStateMachine):
     # --- queries -----------------------------------------------------------------------------------
 
     @rule(
-        tenant=st.sampled_from(["acme", "globex"]),
+        tenant=st.sampled_from(["acme", "globex", None]),
         key=st.sampled_from([None, None, "k"]),
         tool=st.sampled_from([None, None, "send_email"]),
         states=st.frozensets(st.sampled_from(list(State)), max_size=3),
@@ -243,6 +244,7 @@ class Agreement(RuleBasedStateMachine):
         for tenant in ("acme", "globex"):
             self.listed(ListRecords(tenant))
         assert self.door.ask(CountRecords()) == self.memory.ask(CountRecords())
+        assert self.door.ask(CountUnsettled(UNSETTLED)) == self.memory.ask(CountUnsettled(UNSETTLED))
 
     @invariant()
     def the_same_events_were_written(self):

@@ -16,9 +16,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 from semel.audit import Event, Seal
 from semel.clock import SYSTEM, Clock
@@ -36,17 +36,18 @@ class Query(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class ListRecords(Query[Sequence[Record]]):
-    """Records of a tenant whose window is open, newest first, older than `before` (created_at, id).
+    """Records of a tenant, or of all, whose window is open, newest first, older than `before`.
 
-    `states` means effective states: a lapsed record is in doubt, swept or not.
+    `states` means effective states: a lapsed record is in doubt, swept or not. Where all of them are
+    unsettled ones (`semel.record.UNSETTLED`), no history of settled records is read, however long it is.
     """
 
-    tenant: str
+    tenant: str | None
     scope: str | None = None
     states: frozenset[State] = frozenset()
     key: str | None = None
     tool: str | None = None
-    before: tuple[int, str] | None = None
+    before: tuple[int, str] | None = None  # created_at, id
     limit: int = 50
 
 
@@ -116,6 +117,25 @@ class ReadSeals(Query[Sequence[Seal]]):
 @dataclass(frozen=True, slots=True)
 class CountRecords(Query[dict[State, int]]):
     """How many records there are in each state, over all tenants."""
+
+
+class Whose(NamedTuple):
+    """Whose unsettled records are counted together, and how they stand."""
+
+    tenant: str
+    tool: str
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class CountUnsettled(Query[Mapping[Whose, int]]):
+    """How many unsettled records there are by tenant, tool and effective state, as ListRecords lists them.
+
+    Of one tenant, or of all; in these states, each of `semel.record.UNSETTLED`.
+    """
+
+    states: frozenset[State] = frozenset((State.IN_DOUBT,))
+    tenant: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

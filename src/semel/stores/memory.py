@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar, cast
 
@@ -11,6 +12,7 @@ from semel import audit
 from semel.audit import Event, Seal
 from semel.clock import SYSTEM, Clock
 from semel.record import (
+    UNSETTLED,
     Address,
     Claim,
     Command,
@@ -22,10 +24,12 @@ from semel.record import (
     closed,
     effective_state,
     sweep,
+    unsettled_only,
 )
 from semel.stores.base import (
     AppendEvents,
     CountRecords,
+    CountUnsettled,
     FindRecord,
     ListRecords,
     Query,
@@ -35,6 +39,7 @@ from semel.stores.base import (
     Store,
     Sweep,
     Swept,
+    Whose,
 )
 from semel.stores.memory_documents import MemoryDocuments
 
@@ -52,6 +57,7 @@ class MemoryStore(Store):
         self._lock = threading.Lock()
         self._secret_key = clock.token() + clock.token()
         self._records: dict[Address, Record] = {}
+        self._unsettled: dict[Address, Record] = {}  # those of them that nobody has settled
         self._unswept: list[Address] = []
         # What happened, to be made into events when somebody reads them: a record never changes.
         self._told: list[tuple[str, Record, int] | Event] = []
@@ -66,6 +72,7 @@ class MemoryStore(Store):
             SealEvents: self._seal,
             ReadSeals: self._read_seals,
             CountRecords: self._count,
+            CountUnsettled: self._count_unsettled,
             **MemoryDocuments(clock, self._note).answers,
         }
 
@@ -83,10 +90,17 @@ class MemoryStore(Store):
             after = apply(before, command, now_us)
             if after is None:
                 return Reply(before, now_us, False)
-            self._records[at] = after
+            self._put(at, after)
             self._tell(audit.kind_of(before, after, command), after, now_us)
         self.waiters.wake(at)
         return Reply(after, now_us, True)
+
+    def _put(self, at: Address, record: Record) -> None:
+        self._records[at] = record
+        if record.state in UNSETTLED:
+            self._unsettled[at] = record
+        else:
+            self._unsettled.pop(at, None)
 
     async def aperform(self, command: Command) -> Reply:
         return self.perform(command)
@@ -112,7 +126,8 @@ class MemoryStore(Store):
 
     def _list(self, query: ListRecords) -> Sequence[Record]:
         now_us = self.clock.now_us()
-        found = [record for record in self._records.values() if _fits(record, query, now_us)]
+        among = self._unsettled if unsettled_only(query.states) else self._records
+        found = [record for record in among.values() if _fits(record, query, now_us)]
         found.sort(key=_age, reverse=True)
         return found[: query.limit]
 
@@ -153,12 +168,13 @@ class MemoryStore(Store):
             if record is None:
                 continue
             if (marked := sweep(record, now_us)) is not None:
-                self._records[at] = marked
+                self._put(at, marked)
                 self._tell(audit.LAPSED, marked, now_us)
                 self.waiters.wake(at)
                 lapsed_count += 1
             elif closed(record, now_us):
                 del self._records[at]
+                self._unsettled.pop(at, None)
                 self._tell(audit.CLOSED, record, now_us)
                 closed_count += 1
         self._drop_events(now_us - self.audit_kept_us)
@@ -197,6 +213,16 @@ class MemoryStore(Store):
             counts[record.state] = counts.get(record.state, 0) + 1
         return counts
 
+    def _count_unsettled(self, query: CountUnsettled) -> Mapping[Whose, int]:
+        now_us = self.clock.now_us()
+        chosen = ListRecords(query.tenant, states=query.states)
+        counts = Counter(
+            Whose(record.asked.at.tenant, record.asked.tool, effective_state(record, now_us))
+            for record in self._unsettled.values()
+            if _fits(record, chosen, now_us)
+        )
+        return dict(counts)
+
 
 def _age(record: Record) -> tuple[int, str]:
     return record.created_at, record.asked.id
@@ -205,7 +231,7 @@ def _age(record: Record) -> tuple[int, str]:
 def _fits(record: Record, query: ListRecords, now_us: int) -> bool:
     at = record.asked.at
     return (
-        at.tenant == query.tenant
+        query.tenant in (None, at.tenant)
         and query.scope in (None, at.scope)
         and query.key in (None, at.key)
         and query.tool in (None, record.asked.tool)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from semel import audit
 from semel.audit import Event, Seal
 from semel.clock import SYSTEM
-from semel.record import Address, Record, State
+from semel.record import Address, Record, State, unsettled_only
 from semel.stores.base import (
     AppendEvents,
     CountRecords,
+    CountUnsettled,
     FindRecord,
     ListRecords,
     ReadEvents,
@@ -21,6 +22,7 @@ from semel.stores.base import (
     Store,
     Sweep,
     Swept,
+    Whose,
 )
 from semel.stores.postgres import statements as sql
 from semel.stores.postgres.documents import DocumentAnswers
@@ -57,6 +59,7 @@ class Answers:
             ListRecords: self._list,
             FindRecord: self._find,
             CountRecords: self._count,
+            CountUnsettled: self._count_unsettled,
             ReadEvents: self._read_events,
             ReadSeals: self._read_seals,
             AppendEvents: self._append,
@@ -82,8 +85,13 @@ class Answers:
         filters = (text(query.scope), text(query.key), text(query.tool))
         states = texts([state.value for state in query.states]) if query.states else None
         before = (number(created_at), text(id_))
-        params = (self.now(), text(query.tenant), *before, *filters, states, number(query.limit))
-        return [record_of(row) for row in link.run(sql.LIST_RECORDS, params)]
+        params = [self.now(), text(query.tenant), *before, *filters, states, number(query.limit)]
+        if unsettled_only(query.states):
+            listing = sql.LIST_ALL_UNSETTLED if query.tenant is None else sql.LIST_UNSETTLED
+            params.append(truth(State.PENDING in query.states))
+        else:
+            listing = sql.LIST_ALL_RECORDS if query.tenant is None else sql.LIST_RECORDS
+        return [record_of(row) for row in link.run(listing, params)]
 
     def _find(self, link: Link, query: FindRecord) -> Record | None:
         rows = link.run(sql.FIND_RECORD, (text(query.tenant), text(query.id)))
@@ -91,6 +99,12 @@ class Answers:
 
     def _count(self, link: Link, _: CountRecords) -> dict[State, int]:
         return {state_of(name): count for name, count in link.run(sql.COUNT_RECORDS)}
+
+    def _count_unsettled(self, link: Link, query: CountUnsettled) -> Mapping[Whose, int]:
+        states = texts([state.value for state in query.states])
+        params = (self.now(), text(query.tenant), states, truth(State.PENDING in query.states))
+        rows = link.run(sql.COUNT_UNSETTLED, params)
+        return {Whose(tenant, tool, state_of(name)): count for tenant, tool, name, count in rows}
 
     def _read_events(self, link: Link, query: ReadEvents) -> Sequence[Event]:
         chosen = (number(query.after), text(query.tenant), number(query.limit))

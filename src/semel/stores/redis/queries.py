@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+import sys
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 from semel import audit
 from semel.audit import Event, Seal
 from semel.errors import StoreCorrupt
-from semel.record import Record, State, closed, effective_state
+from semel.record import Address, Record, State, closed, effective_state, unsettled_only
 from semel.stores.base import (
     AppendEvents,
     CountRecords,
+    CountUnsettled,
     FindRecord,
     ListRecords,
     ReadEvents,
@@ -20,6 +23,7 @@ from semel.stores.base import (
     SealEvents,
     Sweep,
     Swept,
+    Whose,
 )
 from semel.stores.redis import scripts, trouble
 from semel.stores.redis.commands import Desk, Lane, Request
@@ -46,6 +50,9 @@ _PAGE = 500
 _RUNS_DROPPED_MAX = 20
 
 _DIGEST_BYTES, _TIME_BYTES = 32, 8
+
+# The second byte of a record that somebody has to act on.
+_STOPPED = frozenset(bytes((scripts.CODES[state],)) for state in (State.WAITING, State.IN_DOUBT))
 
 
 def plain(lane: Lane, *words: bytes) -> Request:
@@ -78,12 +85,56 @@ def _now(desk: Desk, lane: Lane) -> Asking:
 
 def list_records(desk: Desk, query: ListRecords) -> Asking:
     now_us = yield from _now(desk, desk.lanes[0])
+    if unsettled_only(query.states):
+        records = yield from _unsettled(desk, query, now_us)
+    else:
+        records = yield from _of_tenants(desk, query, now_us, LIST)
+    records.sort(key=lambda record: (record.created_at, record.asked.id), reverse=True)
+    return records[: query.limit]
+
+
+def count_unsettled(desk: Desk, query: CountUnsettled) -> Asking:
+    now_us = yield from _now(desk, desk.lanes[0])
+    every = ListRecords(query.tenant, states=query.states, limit=sys.maxsize)
+    records = yield from _unsettled(desk, every, now_us)
+    return dict(
+        Counter(
+            Whose(record.asked.at.tenant, record.asked.tool, effective_state(record, now_us))
+            for record in records
+        )
+    )
+
+
+# Which of a lane's two lists of records: all of them, or those that somebody has to act on.
+Listing = Callable[[Lane], bytes]
+
+
+def LIST(lane: Lane) -> bytes:
+    return lane.list
+
+
+def STOPPED(lane: Lane) -> bytes:
+    return lane.stopped
+
+
+def _of_tenants(desk: Desk, query: ListRecords, now_us: int, listing: Listing) -> Asking:
+    """The newest that fit, of the tenant or of each, in no order."""
+    tenants = (
+        [tenant_prefix(query.tenant)] if query.tenant is not None else (yield from _tenants(desk, listing))
+    )
+    records: list[Record] = []
+    for tenant in tenants:
+        records += yield from _of_tenant(desk, query, now_us, listing, tenant)
+    return records
+
+
+def _of_tenant(desk: Desk, query: ListRecords, now_us: int, listing: Listing, tenant: bytes) -> Asking:
     found: list[Record] = []
-    tops = dict.fromkeys(desk.lanes, _top(query))
+    tops = dict.fromkeys(desk.lanes, _top(query, tenant))
     while tops:
         lanes = list(tops)
         size = _PAGE if query.states or query.key or query.tool or query.scope else min(_PAGE, query.limit)
-        pages = _checked(desk, lanes, (yield [*_marks(lanes), *_pages(lanes, tops, query.tenant, size)]))
+        pages = _checked(desk, lanes, (yield [*_marks(lanes), *_pages(tops, listing, tenant, size)]))
         full = [(lane, page) for lane, page in zip(lanes, pages, strict=True) if page]
         answers = yield [plain(lane, b"MGET", *_keys(lane, page)) for lane, page in full]
         tops = {}
@@ -94,23 +145,121 @@ def list_records(desk: Desk, query: ListRecords) -> Asking:
                 tops[lane] = b"(" + page[-1]
         if len(found) >= query.limit and len(desk.lanes) == 1:
             break
-    found.sort(key=lambda record: (record.created_at, record.asked.id), reverse=True)
-    return found[: query.limit]
+    return found
 
 
-def _top(query: ListRecords) -> bytes:
+def _top(query: ListRecords, tenant: bytes) -> bytes:
     """Where the list begins: below `before`, or below the first byte that no time begins with."""
-    tenant = tenant_prefix(query.tenant)
     if query.before is None:
         return b"(" + tenant + b"\xff"
     created_at, id_ = query.before
     return b"(" + tenant + time(created_at) + id_.encode() + b"\0"
 
 
-def _pages(lanes: Sequence[Lane], tops: dict[Lane, bytes], tenant: str, size: int) -> Iterator[Request]:
-    bottom, count = b"[" + tenant_prefix(tenant), b"%d" % size
-    for lane in lanes:
-        yield plain(lane, b"ZREVRANGEBYLEX", lane.list, tops[lane], bottom, b"LIMIT", b"0", count)
+def _pages(tops: dict[Lane, bytes], listing: Listing, tenant: bytes, size: int) -> Iterator[Request]:
+    for lane, top in tops.items():
+        yield plain(lane, b"ZREVRANGEBYLEX", listing(lane), top, b"[" + tenant, b"LIMIT", b"0", b"%d" % size)
+
+
+def _tenants(desk: Desk, listing: Listing) -> Asking:
+    """Each tenant that is on the list, behind its length: by leaps from one to the next."""
+    tenants: set[bytes] = set()
+    bottoms = dict.fromkeys(desk.lanes, b"-")
+    while bottoms:
+        firsts = yield [
+            plain(lane, b"ZRANGEBYLEX", listing(lane), bottom, b"+", b"LIMIT", b"0", b"1")
+            for lane, bottom in bottoms.items()
+        ]
+        named = {
+            lane: first[0][: 4 + int.from_bytes(first[0][:4], "big")]
+            for lane, first in zip(bottoms, firsts, strict=True)
+            if first
+        }
+        tenants.update(named.values())
+        bottoms = {lane: b"(" + tenant + b"\xff" for lane, tenant in named.items()}
+    return sorted(tenants)
+
+
+# --- what is unsettled ----------------------------------------------------------------------------
+
+
+def _unsettled(desk: Desk, query: ListRecords, now_us: int) -> Asking:
+    """Those that fit, and of each tenant at least the newest `limit`, in no order.
+
+    What is under way comes first: whatever is swept meanwhile is then seen a second time, and not missed.
+    """
+    records: dict[Address, Record] = {}
+    if not query.states.isdisjoint((State.PENDING, State.IN_DOUBT)):
+        records |= yield from _under_way(desk, query, now_us)
+    if not query.states.isdisjoint((State.WAITING, State.IN_DOUBT)):
+        yield from _make_whole(desk)
+        stopped = yield from _of_tenants(desk, query, now_us, STOPPED)
+        records |= {record.asked.at: record for record in stopped}
+    return list(records.values())
+
+
+def _under_way(desk: Desk, query: ListRecords, now_us: int) -> Asking:
+    """Pending records that fit; who does not ask for live ones has no need to look at what is not due yet."""
+    upto = b"+inf" if State.PENDING in query.states else b"%d" % now_us
+    records: dict[Address, Record] = {}
+    for lane in desk.lanes:
+        page: list[bytes] = []
+        start = 0
+        while start == 0 or len(page) == _PAGE:
+            limits = (b"LIMIT", b"%d" % start, b"%d" % _PAGE)
+            wanted = plain(lane, b"ZRANGEBYSCORE", lane.due, b"-inf", upto, *limits)
+            (page,) = _checked(desk, [lane], (yield [*_marks([lane]), wanted]))
+            start += _PAGE
+            for record in (yield from _read(lane, page)):
+                if record.state is State.PENDING and _fits(record, query, now_us) and _older(record, query):
+                    records[record.asked.at] = record
+    return records
+
+
+def _read(lane: Lane, digests: list[bytes]) -> Asking:
+    if not digests:
+        return []
+    (answers,) = yield [plain(lane, b"MGET", *map(lane.record, digests))]
+    return list(_present(answers))
+
+
+def _older(record: Record, query: ListRecords) -> bool:
+    return query.before is None or (record.created_at, record.asked.id) < query.before
+
+
+def _make_whole(desk: Desk) -> Asking:
+    """`stopped` has what it should, also after a Semel has written that knew nothing of it."""
+    answers = yield [
+        Request(lane.number, scripts.IS_WHOLE, (lane.lane, lane.stopped, desk.store_id))
+        for lane in desk.lanes
+    ]
+    for lane, answer in zip(desk.lanes, answers, strict=True):
+        trouble.check(answer)
+        if not answer:
+            yield from _file_all(desk, lane, lane.stopped)
+            yield from _file_all(desk, lane, lane.list)
+
+
+def _file_all(desk: Desk, lane: Lane, among: bytes) -> Asking:
+    """`stopped` is right about each record on this list."""
+    bottom, page = b"-", [b""] * _PAGE
+    while len(page) == _PAGE:
+        (page,) = yield [plain(lane, b"ZRANGEBYLEX", among, bottom, b"+", b"LIMIT", b"0", b"%d" % _PAGE)]
+        if not page:
+            return
+        bottom = b"(" + page[-1]
+        (records,) = yield [plain(lane, b"MGET", *_keys(lane, page))]
+        members = [
+            member
+            for member, data in zip(page, records, strict=True)
+            if among is lane.stopped or (data is not None and data[1:2] in _STOPPED)
+        ]
+        answers = yield [
+            desk.step(scripts.FILE_STOPPED, member[-_DIGEST_BYTES:], (member,)) for member in members
+        ]
+        for answer in answers:
+            if trouble.word_of(answer) != "SEMELCORRUPT":  # it is told of where it is read
+                trouble.check(answer)
 
 
 def _keys(lane: Lane, page: list[bytes]) -> list[bytes]:
@@ -124,7 +273,7 @@ def _present(answers: list[bytes | None]) -> Iterator[Record]:
 def _fits(record: Record, query: ListRecords, now_us: int) -> bool:
     at = record.asked.at
     return (
-        at.tenant == query.tenant
+        query.tenant in (None, at.tenant)
         and query.scope in (None, at.scope)
         and query.key in (None, at.key)
         and query.tool in (None, record.asked.tool)
@@ -250,9 +399,13 @@ def sweep(desk: Desk, query: Sweep) -> Asking:
     now_us = yield from _now(desk, desk.lanes[0])
     lanes, limit = desk.lanes, query.limit
     until, count = b"%d" % now_us, b"%d" % (limit + 1)
-    filed = [plain(lane, b"ZRANGEBYSCORE", lane.due, b"-inf", until, b"LIMIT", b"0", count) for lane in lanes]
+    filed = [
+        plain(lane, b"ZRANGEBYSCORE", key, b"-inf", until, b"LIMIT", b"0", count)
+        for lane in lanes
+        for key in (lane.due, lane.closing)
+    ]
     due = _checked(desk, lanes, (yield [*_marks(lanes), *filed]))
-    digests = [digest for page in due for digest in page]
+    digests = list(dict.fromkeys(digest for page in due for digest in page))
     answers = yield [desk.step(scripts.SWEEP, digest, ()) for digest in digests[:limit]]
     lapsed, closed_count = _told(digests, answers)
     dropped = yield from _drop(desk, now_us)
@@ -353,4 +506,5 @@ ANSWERS: dict[type, Callable[[Desk, Any], Asking]] = {
     SealEvents: seal_events,
     ReadSeals: read_seals,
     CountRecords: count_records,
+    CountUnsettled: count_unsettled,
 }

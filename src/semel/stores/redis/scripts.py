@@ -16,15 +16,18 @@ from semel.record import LAPSED, REFUSED_LATER, State
 CODES: dict[State, int] = {state: code for code, state in enumerate(State, 1)}
 STATES: dict[int, State] = {code: state for state, code in CODES.items()}
 
-# record, lane, due, list, ids, events
-_KEYS_OF_A_RECORD = 6
+# record, lane, due, list, ids, events, stopped
+_KEYS_OF_A_RECORD = 7
+# and closing
+_KEYS_OF_A_SWEEP = 8
 
 _OF_A_RECORD = (
-    "look", "claim", "retake", "renew", "settle", "park", "release", "resolve", "sweep", "append_event",
+    "look", "claim", "retake", "renew", "settle", "park", "release", "resolve", "append_event",
+    "file_stopped", "sweep",
 )  # fmt: skip
-_OTHERS = {"add_seal": 2, "drop_events": 3, "story": 1}
+_OTHERS = {"add_seal": 2, "drop_events": 3, "story": 1, "is_whole": 2}
 _OF_DOCUMENTS = ("commit", "fetch", "scan", "count", "tenants")
-_READING = frozenset(("look", "story", "fetch", "scan", "count", "tenants"))
+_READING = frozenset(("look", "story", "is_whole", "fetch", "scan", "count", "tenants"))
 
 
 class Script(NamedTuple):
@@ -77,11 +80,14 @@ LOAD = (b"FUNCTION", b"LOAD", b"REPLACE", _SOURCE.encode())
 
 
 def _step(name: str) -> Script:
-    return Script(f"{_NAME}_{name}".encode(), b"%d" % _OTHERS.get(name, _KEYS_OF_A_RECORD))
+    keys = _KEYS_OF_A_SWEEP if name == "sweep" else _OTHERS.get(name, _KEYS_OF_A_RECORD)
+    return Script(f"{_NAME}_{name}".encode(), b"%d" % keys)
 
 
-LOOK, CLAIM, RETAKE, RENEW, SETTLE, PARK, RELEASE, RESOLVE, SWEEP, APPEND_EVENT = map(_step, _OF_A_RECORD)
-ADD_SEAL, DROP_EVENTS, STORY = map(_step, _OTHERS)
+(LOOK, CLAIM, RETAKE, RENEW, SETTLE, PARK, RELEASE, RESOLVE, APPEND_EVENT, FILE_STOPPED, SWEEP) = map(
+    _step, _OF_A_RECORD
+)
+ADD_SEAL, DROP_EVENTS, STORY, IS_WHOLE = map(_step, _OTHERS)
 
 # Their names only: how many keys they have is the caller's to say.
 COMMIT, FETCH, SCAN, COUNT, TENANTS = (f"{_NAME}_{name}".encode() for name in _OF_DOCUMENTS)

@@ -29,7 +29,7 @@ from semel.stores.base import AppendEvents, SealEvents, Store, Sweep, Swept
 from semel.stores.documents import Commit, Committed
 from semel.stores.sqlite import documents
 from semel.stores.sqlite import statements as sql
-from semel.stores.sqlite.rows import event_of, record_of, seal_of
+from semel.stores.sqlite.rows import DUE, event_of, record_of, seal_of
 
 # No first entry is older than this, so "within any time" needs no statement of its own.
 _EVER = -(1 << 63)
@@ -151,7 +151,7 @@ class Performer:
             if row is None:
                 return self._refused(connection, command, now_us, changed)
             record = record_of(row)
-            if too_late(record, row[-1]):
+            if too_late(record, row[DUE]):
                 connection.execute(sql.FILE_ANEW, record.asked.at)
         if self._store.audit:
             self._note(connection, audit.of(None, record, command, now_us))
@@ -201,7 +201,7 @@ class Performer:
         if row is None:
             return None
         record = record_of(row)
-        if too_late(record, row[-1]):
+        if too_late(record, row[DUE]):
             connection.execute(sql.FILE_ANEW, record.asked.at)
         self._note_if_audited(connection, audit.REVIVED, record, now_us)
         return record
@@ -253,7 +253,9 @@ class Performer:
         lapsed = self._swept(
             connection, audit.LAPSED, sql.SWEEP_LAPSED, (LAPSED, now_us, now_us, limit), now_us
         )
-        closed = self._swept(connection, audit.CLOSED, sql.SWEEP_CLOSED, (now_us, now_us, limit), now_us)
+        closed = self._swept(
+            connection, audit.CLOSED, sql.SWEEP_CLOSED, (now_us, now_us, limit, now_us, limit), now_us
+        )
         early = connection.execute(sql.SWEEP_EARLY, (now_us, now_us, limit)).rowcount
         changed.extend(record.asked.at for record in lapsed)
         dropped = self._drop_events(connection, now_us - self._store.audit_kept_us)

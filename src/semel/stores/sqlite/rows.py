@@ -12,8 +12,9 @@ from semel.record import SETTLED, Address, Asked, Record, State
 _STATES: dict[str, State] = {state.value: state for state in State}
 _TEXT, _BYTES, _INT = frozenset((str,)), frozenset((bytes,)), frozenset((int,))
 _NUMBER_OR_NOT = frozenset((int, type(None)))
-# Of the record, its address in three of them, and `due`.
-_COLUMNS = 27
+# Of the record, its address in three of them; then `due` and `closes`.
+DUE = 26
+_COLUMNS = 28
 _FREE_OR_CLOSING = frozenset((State.WAITING, State.RELEASED, State.CLEARED, *SETTLED))
 
 
@@ -50,7 +51,7 @@ def _typed(kinds: tuple[type, ...]) -> bool:
         and _NUMBER_OR_NOT.issuperset(kinds[19:23])
         and kinds[23] in (bytes, type(None))
         and _TEXT.issuperset(kinds[24:26])
-        and kinds[26] in _NUMBER_OR_NOT
+        and _NUMBER_OR_NOT.issuperset(kinds[26:])
     )
 
 

@@ -22,8 +22,8 @@ def _schemas() -> tuple[str, ...]:
     )
 
 
-# The schema and its migrations in order: the first makes version 1, the second makes 2 of it. Read with the module,
-# like every step: a program may give up its rights before it opens a ledger, and cannot read them then.
+# The schema and its migrations in order: the first makes version 1, the second makes 2 of it. Read with the
+# module, like every step: a program may give up its rights before it opens a ledger, and cannot read then.
 SCHEMAS = _schemas()
 
 LOOK = statement("look")
@@ -58,8 +58,12 @@ SWEEP_CLOSED = statement("sweep_closed")
 SWEEP_EARLY = statement("sweep_early")
 FILE_ANEW = statement("file_anew")
 LIST_RECORDS = statement("list_records")
+LIST_ALL_RECORDS = statement("list_all_records")
+LIST_UNSETTLED = statement("list_unsettled")
+LIST_ALL_UNSETTLED = statement("list_all_unsettled")
 FIND_RECORD = statement("find_record")
 COUNT_RECORDS = statement("count_records")
+COUNT_UNSETTLED = statement("count_unsettled")
 
 LOOK_AT_DOCUMENTS = statement("look_at_documents")
 FETCH_DOCUMENTS = statement("fetch_documents")

@@ -78,7 +78,8 @@ WITH clock AS MATERIALIZED (
         outcome = NULL,
         note = '',
         by_whom = '',
-        due = excluded.due
+        due = excluded.due,
+        closes = NULL
     WHERE r.expires_at <= excluded.created_at
         OR r.state = 'released'
         OR (r.state = 'cleared' AND r.fingerprint = excluded.fingerprint)

@@ -3,7 +3,7 @@
 --
 -- writes      records, events
 -- parameters  1 now, or NULL for the server's; 2 whether events are written; 3 the channel for those who wait;
---             4 how many records to look at
+--             4 how many records to look at, of each of the two lists
 -- answers     for each: what it was (lapsed, closed, early), tenant, scope, key, whether somebody was told
 --
 -- All kinds in one pass over what is due: a pass for each would go through the others' backlog every time. Locked rows
@@ -11,12 +11,20 @@
 
 WITH clock AS MATERIALIZED (
     {clock}
-), looked_at AS MATERIALIZED (
+), due_now AS MATERIALIZED (
     SELECT d.address FROM records AS d
     WHERE d.due <= (SELECT now_us FROM clock)
     ORDER BY d.due
     LIMIT $4::bigint
     FOR UPDATE OF d SKIP LOCKED
+), closing_now AS MATERIALIZED (
+    SELECT c.address FROM records AS c
+    WHERE c.closes <= (SELECT now_us FROM clock)
+    ORDER BY c.closes
+    LIMIT $4::bigint
+    FOR UPDATE OF c SKIP LOCKED
+), looked_at AS MATERIALIZED (
+    SELECT address FROM due_now UNION SELECT address FROM closing_now
 ), lapsed AS (
     UPDATE records AS r SET
         state = 'in_doubt', lease_until = NULL, note = 'the lease lapsed without a sign of life', due = NULL
@@ -28,7 +36,9 @@ WITH clock AS MATERIALIZED (
     WHERE r.address = looked_at.address AND r.expires_at <= (SELECT now_us FROM clock)
     RETURNING r.*, 0 AS position, 'closed' AS kind
 ), early AS (
-    UPDATE records AS r SET due = coalesce(r.lease_until, r.expires_at)
+    UPDATE records AS r SET
+        due = CASE WHEN r.state IN ('waiting', 'pending', 'in_doubt') THEN coalesce(r.lease_until, r.expires_at) END,
+        closes = CASE WHEN r.state NOT IN ('waiting', 'pending', 'in_doubt') THEN r.expires_at END
     FROM looked_at
     WHERE r.address = looked_at.address
         AND (r.lease_until IS NULL OR r.lease_until > (SELECT now_us FROM clock))

@@ -6,6 +6,7 @@
 --       4 list     sorted set, all scores 0: tenant, created_at, id, digest
 --       5 ids      hash: id -> digest, or where no record lives (any more) the seq of the id's last event
 --       6 events   stream: 0-seq -> one packed event
+--       7 stopped  as `list`, of the records that wait for a person or are in doubt: the usual call never touches it
 -- ARGV  1 the store's id   2 the newest seq that the caller saw   3 the time, or nothing: the server's own
 --       4 '1' if events are written   5 digest of the record's address   6... the step's own
 --       and last the number of the request, which the answer repeats: an answer out of turn is recognised
@@ -106,6 +107,7 @@ end
 local function lapsed(r) return over(r.lease) end
 local function closed(r) return over(r.expires) end
 local function doubtful(r) return r.state == IN_DOUBT or lapsed(r) end
+local function stopped(state) return state == WAITING or state == IN_DOUBT end
 local function unsettled(r) return r.state == WAITING or r.state == PENDING or r.state == IN_DOUBT end
 local function alive(r) return r.state == PENDING or (r.state == IN_DOUBT and r.note == LAPSED) end
 
@@ -184,6 +186,15 @@ local function count(state_before, state)
   redis.call('HSET', KEYS[2], 'seq', string.format('%.0f', newest), PENDING, pending)
 end
 
+-- Whether somebody has to act on it: then it is found without a look at all the others.
+local function file_stopped(r, state_before)
+  if stopped(r.state) then
+    redis.call('ZADD', KEYS[7], 0, list_member(r))
+  elseif stopped(state_before) then
+    redis.call('ZREM', KEYS[7], list_member(r))
+  end
+end
+
 -- The record as it is now, with its event; `before`: its state and its end as they were.
 local function write(r, kind, state_before, end_before)
   if kind then note(kind, r) end
@@ -191,6 +202,7 @@ local function write(r, kind, state_before, end_before)
   redis.call('SET', KEYS[1], bytes)
   count(state_before, r.state)
   file(r, end_before)
+  file_stopped(r, state_before)
   if state_before then redis.call('PUBLISH', KEYS[1], '') end
   return bytes
 end
@@ -198,6 +210,7 @@ end
 -- It is gone; its events are still found by its id.
 local function forget(r)
   redis.call('ZREM', KEYS[4], list_member(r))
+  if stopped(r.state) then redis.call('ZREM', KEYS[7], list_member(r)) end
   if r.last == ZERO then
     redis.call('HDEL', KEYS[5], r.id)
   else

@@ -11,7 +11,7 @@
 -- Closed: the key's history is over. Released: its id and counts go on. Cleared: so does the whole first question,
 -- because a re-entry carries the first call's arguments whatever the present call says.
 
-INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL)
 ON CONFLICT (tenant, scope, key) DO UPDATE SET
     id = CASE WHEN records.expires_at <= excluded.created_at THEN excluded.id ELSE records.id END,
     tool = CASE WHEN records.state <> 'cleared' OR records.expires_at <= excluded.created_at
@@ -46,7 +46,8 @@ ON CONFLICT (tenant, scope, key) DO UPDATE SET
     outcome = NULL,
     note = '',
     by_whom = '',
-    due = excluded.due
+    due = excluded.due,
+    closes = NULL
 WHERE records.expires_at <= excluded.created_at
     OR records.state = 'released'
     OR (records.state = 'cleared' AND records.fingerprint = excluded.fingerprint)

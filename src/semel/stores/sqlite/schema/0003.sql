@@ -1,0 +1,14 @@
+-- The third schema: what is unsettled is found without reading what is settled, and no call pays for it.
+--
+-- records_stopped   what waits for a person or is in doubt: no usual call ever enters or leaves it
+-- records.closes    when the window of a settled record ends, for the sweeper: it moves a record from `due` to here when
+--                   it first finds it settled. So `due` has what is unsettled, and what was settled since the sweeper
+--                   looked, which it does when the lease would have ended
+--
+-- An index with the pending ones in it would be one page more in every claim and every settlement.
+
+ALTER TABLE records ADD COLUMN closes INTEGER;
+
+CREATE INDEX records_by_close ON records (closes) WHERE closes IS NOT NULL;
+
+CREATE INDEX records_stopped ON records (tenant, created_at, id) WHERE state IN ('waiting', 'in_doubt');
