@@ -77,8 +77,6 @@ class Lane(NamedTuple):
     events: bytes
     seals: bytes
     heads: bytes
-    stopped: bytes
-    closing: bytes
 
     def record(self, digest: bytes) -> bytes:
         return self.prefix + b"r:" + digest.hex().encode()
@@ -93,7 +91,7 @@ class Lane(NamedTuple):
 
 def lane(number: int, prefix: str) -> Lane:
     base = f"{prefix}:{{{prefix}.{number:02x}}}:".encode()
-    names = (b"lane", b"due", b"list", b"ids", b"events", b"seals", b"heads", b"stopped", b"closing")
+    names = (b"lane", b"due", b"list", b"ids", b"events", b"seals", b"heads")
     return Lane(number, base, *(base + name for name in names))
 
 
@@ -250,13 +248,11 @@ class Desk:
     ) -> Request:
         """A step on the record with this digest."""
         home, number = self.lane_of(digest), b"%d" % next(self._numbers)
-        closing = (home.closing,) if script is scripts.SWEEP else ()
         return Request(
             home.number,
             script,
-            (home.record(digest), home.lane, home.due, home.list, home.ids, home.events, home.stopped,
-             *closing, self.store_id, b"%d" % self._seen[home.number], self.now(), self._audit, digest, *own,
-             number),
+            (home.record(digest), home.lane, home.due, home.list, home.ids, home.events,
+             self.store_id, b"%d" % self._seen[home.number], self.now(), self._audit, digest, *own, number),
             repeatable,
             held,
             number,

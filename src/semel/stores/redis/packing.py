@@ -60,6 +60,11 @@ def tenant_prefix(tenant: str) -> bytes:
     return _LENGTH.pack(len(name)) + name
 
 
+def tenant_of(member: bytes) -> str:
+    """The tenant that these bytes begin with."""
+    return member[4 : 4 + _LENGTH.unpack_from(member)[0]].decode()
+
+
 def packed_strings(parts: Sequence[str]) -> bytes:
     return b"".join([_LENGTH.pack(len(part)) + part for part in [text.encode() for text in parts]])
 

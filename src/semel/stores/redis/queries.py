@@ -35,6 +35,7 @@ from semel.stores.redis.packing import (
     record_of,
     seal_body,
     seal_of,
+    tenant_of,
     tenant_prefix,
     time,
 )
@@ -51,8 +52,11 @@ _RUNS_DROPPED_MAX = 20
 
 _DIGEST_BYTES, _TIME_BYTES = 32, 8
 
-# The second byte of a record that somebody has to act on.
-_STOPPED = frozenset(bytes((scripts.CODES[state],)) for state in (State.WAITING, State.IN_DOUBT))
+# What stands on the list before a tenant: nothing, or, of records that are stopped, a byte above all others.
+_ALL, _STOPPED = b"", b"\xff"
+
+# The second byte of a record that is stopped.
+_STOPPED_CODES = frozenset(bytes((scripts.CODES[state],)) for state in (State.WAITING, State.IN_DOUBT))
 
 
 def plain(lane: Lane, *words: bytes) -> Request:
@@ -88,7 +92,7 @@ def list_records(desk: Desk, query: ListRecords) -> Asking:
     if unsettled_only(query.states):
         records = yield from _unsettled(desk, query, now_us)
     else:
-        records = yield from _of_tenants(desk, query, now_us, LIST)
+        records = yield from _of_tenants(desk, query, now_us, _ALL)
     records.sort(key=lambda record: (record.created_at, record.asked.id), reverse=True)
     return records[: query.limit]
 
@@ -105,36 +109,22 @@ def count_unsettled(desk: Desk, query: CountUnsettled) -> Asking:
     )
 
 
-# Which of a lane's two lists of records: all of them, or those that somebody has to act on.
-Listing = Callable[[Lane], bytes]
-
-
-def LIST(lane: Lane) -> bytes:
-    return lane.list
-
-
-def STOPPED(lane: Lane) -> bytes:
-    return lane.stopped
-
-
-def _of_tenants(desk: Desk, query: ListRecords, now_us: int, listing: Listing) -> Asking:
-    """The newest that fit, of the tenant or of each, in no order."""
-    tenants = (
-        [tenant_prefix(query.tenant)] if query.tenant is not None else (yield from _tenants(desk, listing))
-    )
+def _of_tenants(desk: Desk, query: ListRecords, now_us: int, part: bytes) -> Asking:
+    """The newest that fit, of the tenant or of each, on this part of the list, in no order."""
+    whose = [query.tenant] if query.tenant is not None else (yield from _tenants(desk, part))
     records: list[Record] = []
-    for tenant in tenants:
-        records += yield from _of_tenant(desk, query, now_us, listing, tenant)
+    for tenant in whose:
+        records += yield from _of_tenant(desk, query, now_us, part + tenant_prefix(tenant))
     return records
 
 
-def _of_tenant(desk: Desk, query: ListRecords, now_us: int, listing: Listing, tenant: bytes) -> Asking:
+def _of_tenant(desk: Desk, query: ListRecords, now_us: int, tenant: bytes) -> Asking:
     found: list[Record] = []
     tops = dict.fromkeys(desk.lanes, _top(query, tenant))
     while tops:
         lanes = list(tops)
         size = _PAGE if query.states or query.key or query.tool or query.scope else min(_PAGE, query.limit)
-        pages = _checked(desk, lanes, (yield [*_marks(lanes), *_pages(tops, listing, tenant, size)]))
+        pages = _checked(desk, lanes, (yield [*_marks(lanes), *_pages(tops, tenant, size)]))
         full = [(lane, page) for lane, page in zip(lanes, pages, strict=True) if page]
         answers = yield [plain(lane, b"MGET", *_keys(lane, page)) for lane, page in full]
         tops = {}
@@ -156,28 +146,30 @@ def _top(query: ListRecords, tenant: bytes) -> bytes:
     return b"(" + tenant + time(created_at) + id_.encode() + b"\0"
 
 
-def _pages(tops: dict[Lane, bytes], listing: Listing, tenant: bytes, size: int) -> Iterator[Request]:
+def _pages(tops: dict[Lane, bytes], tenant: bytes, size: int) -> Iterator[Request]:
     for lane, top in tops.items():
-        yield plain(lane, b"ZREVRANGEBYLEX", listing(lane), top, b"[" + tenant, b"LIMIT", b"0", b"%d" % size)
+        yield plain(lane, b"ZREVRANGEBYLEX", lane.list, top, b"[" + tenant, b"LIMIT", b"0", b"%d" % size)
 
 
-def _tenants(desk: Desk, listing: Listing) -> Asking:
-    """Each tenant that is on the list, behind its length: by leaps from one to the next."""
-    tenants: set[bytes] = set()
-    bottoms = dict.fromkeys(desk.lanes, b"-")
+def _tenants(desk: Desk, part: bytes) -> Asking:
+    """Who has records on this part of the list: by leaps from one to the next."""
+    tenants: set[str] = set()
+    bottoms = dict.fromkeys(desk.lanes, b"[" + part)
     while bottoms:
-        firsts = yield [
-            plain(lane, b"ZRANGEBYLEX", listing(lane), bottom, b"+", b"LIMIT", b"0", b"1")
-            for lane, bottom in bottoms.items()
-        ]
-        named = {
-            lane: first[0][: 4 + int.from_bytes(first[0][:4], "big")]
-            for lane, first in zip(bottoms, firsts, strict=True)
-            if first
-        }
-        tenants.update(named.values())
-        bottoms = {lane: b"(" + tenant + b"\xff" for lane, tenant in named.items()}
+        lanes = list(bottoms)
+        firsts = yield [_first(lane, bottoms[lane], part) for lane in lanes]
+        bottoms = {}
+        for lane, first in zip(lanes, firsts, strict=True):
+            if first:
+                tenant = tenant_of(first[0][len(part) :])
+                tenants.add(tenant)
+                bottoms[lane] = b"(" + part + tenant_prefix(tenant) + b"\xff"
     return sorted(tenants)
+
+
+def _first(lane: Lane, bottom: bytes, part: bytes) -> Request:
+    top = b"+" if part else b"(" + _STOPPED
+    return plain(lane, b"ZRANGEBYLEX", lane.list, bottom, top, b"LIMIT", b"0", b"1")
 
 
 # --- what is unsettled ----------------------------------------------------------------------------
@@ -193,7 +185,7 @@ def _unsettled(desk: Desk, query: ListRecords, now_us: int) -> Asking:
         records |= yield from _under_way(desk, query, now_us)
     if not query.states.isdisjoint((State.WAITING, State.IN_DOUBT)):
         yield from _make_whole(desk)
-        stopped = yield from _of_tenants(desk, query, now_us, STOPPED)
+        stopped = yield from _of_tenants(desk, query, now_us, _STOPPED)
         records |= {record.asked.at: record for record in stopped}
     return list(records.values())
 
@@ -207,7 +199,7 @@ def _under_way(desk: Desk, query: ListRecords, now_us: int) -> Asking:
         start = 0
         while start == 0 or len(page) == _PAGE:
             limits = (b"LIMIT", b"%d" % start, b"%d" % _PAGE)
-            wanted = plain(lane, b"ZRANGEBYSCORE", lane.due, b"-inf", upto, *limits)
+            wanted = plain(lane, b"ZRANGEBYSCORE", lane.due, b"0", upto, *limits)
             (page,) = _checked(desk, [lane], (yield [*_marks([lane]), wanted]))
             start += _PAGE
             for record in (yield from _read(lane, page)):
@@ -228,23 +220,20 @@ def _older(record: Record, query: ListRecords) -> bool:
 
 
 def _make_whole(desk: Desk) -> Asking:
-    """`stopped` has what it should, also after a Semel has written that knew nothing of it."""
+    """The list has every stopped record twice, also after a Semel has written that knew nothing of it."""
     answers = yield [
-        Request(lane.number, scripts.IS_WHOLE, (lane.lane, lane.stopped, desk.store_id))
-        for lane in desk.lanes
+        Request(lane.number, scripts.IS_WHOLE, (lane.lane, lane.list, desk.store_id)) for lane in desk.lanes
     ]
     for lane, answer in zip(desk.lanes, answers, strict=True):
         trouble.check(answer)
         if not answer:
-            yield from _file_all(desk, lane, lane.stopped)
-            yield from _file_all(desk, lane, lane.list)
+            yield from _file_all(desk, lane)
 
 
-def _file_all(desk: Desk, lane: Lane, among: bytes) -> Asking:
-    """`stopped` is right about each record on this list."""
+def _file_all(desk: Desk, lane: Lane) -> Asking:
     bottom, page = b"-", [b""] * _PAGE
     while len(page) == _PAGE:
-        (page,) = yield [plain(lane, b"ZRANGEBYLEX", among, bottom, b"+", b"LIMIT", b"0", b"%d" % _PAGE)]
+        (page,) = yield [plain(lane, b"ZRANGEBYLEX", lane.list, bottom, b"+", b"LIMIT", b"0", b"%d" % _PAGE)]
         if not page:
             return
         bottom = b"(" + page[-1]
@@ -252,10 +241,13 @@ def _file_all(desk: Desk, lane: Lane, among: bytes) -> Asking:
         members = [
             member
             for member, data in zip(page, records, strict=True)
-            if among is lane.stopped or (data is not None and data[1:2] in _STOPPED)
+            if member[:1] == _STOPPED or (data is not None and data[1:2] in _STOPPED_CODES)
         ]
         answers = yield [
-            desk.step(scripts.FILE_STOPPED, member[-_DIGEST_BYTES:], (member,)) for member in members
+            desk.step(
+                scripts.FILE_STOPPED, member[-_DIGEST_BYTES:], (_STOPPED + member.removeprefix(_STOPPED),)
+            )
+            for member in members
         ]
         for answer in answers:
             if trouble.word_of(answer) != "SEMELCORRUPT":  # it is told of where it is read
@@ -398,12 +390,10 @@ def sweep(desk: Desk, query: Sweep) -> Asking:
     """What lapsed is told by its digests, so that who waits here can be woken."""
     now_us = yield from _now(desk, desk.lanes[0])
     lanes, limit = desk.lanes, query.limit
-    until, count = b"%d" % now_us, b"%d" % (limit + 1)
-    filed = [
-        plain(lane, b"ZRANGEBYSCORE", key, b"-inf", until, b"LIMIT", b"0", count)
-        for lane in lanes
-        for key in (lane.due, lane.closing)
-    ]
+    until, limits = b"%d" % now_us, (b"LIMIT", b"0", b"%d" % (limit + 1))
+    filed = [plain(lane, b"ZRANGEBYSCORE", lane.due, b"0", until, *limits) for lane in lanes]
+    # Those whose window ends stand below nothing, the earliest on top.
+    filed += [plain(lane, b"ZREVRANGEBYSCORE", lane.due, b"(0", b"-" + until, *limits) for lane in lanes]
     due = _checked(desk, lanes, (yield [*_marks(lanes), *filed]))
     digests = list(dict.fromkeys(digest for page in due for digest in page))
     answers = yield [desk.step(scripts.SWEEP, digest, ()) for digest in digests[:limit]]

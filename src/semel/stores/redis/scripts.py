@@ -16,10 +16,8 @@ from semel.record import LAPSED, REFUSED_LATER, State
 CODES: dict[State, int] = {state: code for code, state in enumerate(State, 1)}
 STATES: dict[int, State] = {code: state for state, code in CODES.items()}
 
-# record, lane, due, list, ids, events, stopped
-_KEYS_OF_A_RECORD = 7
-# and closing
-_KEYS_OF_A_SWEEP = 8
+# record, lane, due, list, ids, events
+_KEYS_OF_A_RECORD = 6
 
 _OF_A_RECORD = (
     "look", "claim", "retake", "renew", "settle", "park", "release", "resolve", "append_event",
@@ -80,8 +78,7 @@ LOAD = (b"FUNCTION", b"LOAD", b"REPLACE", _SOURCE.encode())
 
 
 def _step(name: str) -> Script:
-    keys = _KEYS_OF_A_SWEEP if name == "sweep" else _OTHERS.get(name, _KEYS_OF_A_RECORD)
-    return Script(f"{_NAME}_{name}".encode(), b"%d" % keys)
+    return Script(f"{_NAME}_{name}".encode(), b"%d" % _OTHERS.get(name, _KEYS_OF_A_RECORD))
 
 
 (LOOK, CLAIM, RETAKE, RENEW, SETTLE, PARK, RELEASE, RESOLVE, APPEND_EVENT, FILE_STOPPED, SWEEP) = map(

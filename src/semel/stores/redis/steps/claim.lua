@@ -20,7 +20,7 @@ if not bytes then
   redis.call('ZADD', KEYS[3], 'LT', string.format('%.0f', number(ends)), ARGV[5])
   local member = ARGV[9] .. now8 .. ARGV[10] .. '\0' .. ARGV[5]
   redis.call('ZADD', KEYS[4], 0, member)
-  if not entered then redis.call('ZADD', KEYS[7], 0, member) end
+  if not entered then redis.call('ZADD', KEYS[4], 0, '\255' .. member) end
   redis.call('HSET', KEYS[5], ARGV[10], ARGV[5])
   return unread()
 end
@@ -50,8 +50,9 @@ fresh.entered, fresh.lease, fresh.expires = NONE, NONE, ends
 if entered then fresh.entered, fresh.lease, fresh.expires = now8, ends, NONE end
 fresh.settled, fresh.told, fresh.outcome, fresh.digest, fresh.note, fresh.by = NONE, 0, '', '', '', ''
 
--- Filed in any case: what was free or over may have been filed under `closing`.
-local after = write(fresh, entered and 'claimed' or 'asked', state_before)
+local after = write(fresh, entered and 'claimed' or 'asked', state_before, end_of(fresh))
+-- Not only if that is earlier: what was free or over may be filed below nothing.
+redis.call('ZADD', KEYS[3], string.format('%.0f', number(ends)), ARGV[5])
 if over_and_done then
   forget(r)
   redis.call('ZADD', KEYS[4], 0, list_member(fresh))

@@ -2,11 +2,13 @@
 --
 -- KEYS  1 record   the packed record; also the channel on which its changes are told
 --       2 lane     hash: `id` of the store, `seq` of the newest transition or event, how many records in each state
---       3 due      sorted set: digest by the time at which the sweeper looks at the record
---       4 list     sorted set, all scores 0: tenant, created_at, id, digest
+--       3 due      sorted set: digest by the time at which the sweeper looks at the record. A settled one that the
+--                  sweeper has looked at stands by the time at which its window ends, below nothing: so what is
+--                  unsettled is found among what is not, and what was settled since
+--       4 list     sorted set, all scores 0: tenant, created_at, id, digest; and once more behind a byte of 255, if the
+--                  record is stopped: if it waits for a person or is in doubt. The usual call never touches these
 --       5 ids      hash: id -> digest, or where no record lives (any more) the seq of the id's last event
 --       6 events   stream: 0-seq -> one packed event
---       7 stopped  as `list`, of the records that wait for a person or are in doubt: the usual call never touches it
 -- ARGV  1 the store's id   2 the newest seq that the caller saw   3 the time, or nothing: the server's own
 --       4 '1' if events are written   5 digest of the record's address   6... the step's own
 --       and last the number of the request, which the answer repeats: an answer out of turn is recognised
@@ -186,12 +188,11 @@ local function count(state_before, state)
   redis.call('HSET', KEYS[2], 'seq', string.format('%.0f', newest), PENDING, pending)
 end
 
--- Whether somebody has to act on it: then it is found without a look at all the others.
 local function file_stopped(r, state_before)
   if stopped(r.state) then
-    redis.call('ZADD', KEYS[7], 0, list_member(r))
+    redis.call('ZADD', KEYS[4], 0, '\255' .. list_member(r))
   elseif stopped(state_before) then
-    redis.call('ZREM', KEYS[7], list_member(r))
+    redis.call('ZREM', KEYS[4], '\255' .. list_member(r))
   end
 end
 
@@ -210,7 +211,7 @@ end
 -- It is gone; its events are still found by its id.
 local function forget(r)
   redis.call('ZREM', KEYS[4], list_member(r))
-  if stopped(r.state) then redis.call('ZREM', KEYS[7], list_member(r)) end
+  if stopped(r.state) then redis.call('ZREM', KEYS[4], '\255' .. list_member(r)) end
   if r.last == ZERO then
     redis.call('HDEL', KEYS[5], r.id)
   else
