@@ -15,7 +15,8 @@ from semel.record import Address, Claim, Command, Look, Record, Reply, apply
 from semel.stores.base import Finding, Query, Store, Waiters
 from semel.stores.sqlite import findings, forks, queries, statements, trouble
 from semel.stores.sqlite.commands import Performer, plain
-from semel.stores.sqlite.connection import Durability, Readers, connect
+from semel.stores.sqlite.connection import Durability, Readers, connect, connect_as
+from semel.stores.sqlite.lent import LentConnection
 from semel.stores.sqlite.rows import record_of
 from semel.stores.sqlite.schema import open_database
 from semel.stores.sqlite.transaction import SqliteTransaction
@@ -50,6 +51,7 @@ class SqliteStore(Store):
         durability: Durability = "full",
         audit_on: bool = True,
         busy_s: float = 5.0,
+        shared: bool = False,
     ) -> None:
         super().__init__()
         if durability not in _DURABILITY:
@@ -64,7 +66,9 @@ class SqliteStore(Store):
         self._mode: Durability = durability
         self._busy_s = busy_s
         self._usable = self._open = True
-        connection, self._secret_key = open_database(self.path, durability, clock, busy_s, statements.SCHEMAS)
+        connection, self._secret_key = open_database(
+            self.path, durability, clock, busy_s, statements.SCHEMAS, shared=shared
+        )
         self._readers = Readers(self._connect, busy_s)
         self._performer = Performer(self)
         self._writer = Writer(
@@ -119,7 +123,7 @@ class SqliteStore(Store):
 
     def begin(self, *, asynchronous: bool) -> Transaction:
         return SqliteTransaction(
-            self._connect, self._performer, self.waiters, self._busy_s, asynchronous=asynchronous
+            self._connect_to_lend, self._performer, self.waiters, self._busy_s, asynchronous=asynchronous
         )
 
     # --- queries ---------------------------------------------------------------------------------
@@ -166,12 +170,19 @@ class SqliteStore(Store):
         self._readers.close(SYSTEM.monotonic() + _CLOSE_S)
 
     def _connect(self) -> sqlite3.Connection:
+        self._refuse_in_a_child()
+        return connect(self.path, self._mode, self._busy_s)
+
+    def _connect_to_lend(self) -> LentConnection:
+        self._refuse_in_a_child()
+        return connect_as(LentConnection, self.path, self._mode, self._busy_s)
+
+    def _refuse_in_a_child(self) -> None:
         if not self._usable:
             raise StoreUnavailable(
                 "This process was forked while the store was in use, so it cannot use it; nothing was done.",
                 corrective_action="Fork before the ledger is busy, or start processes by spawning.",
             )
-        return connect(self.path, self._mode, self._busy_s)
 
     # --- forks -----------------------------------------------------------------------------------
 
