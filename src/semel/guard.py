@@ -52,6 +52,7 @@ from semel.record import (
 )
 from semel.result import CannotTell, DidNotHappen, Happened, ToolError, ToolResult
 from semel.running import Attempt
+from semel.transaction import ENDED_BY_TOOL, TransactionBroken
 from semel.unfinished import OpenCalls
 
 if TYPE_CHECKING:
@@ -200,7 +201,8 @@ def _let_go(call: Call, interrupt: BaseException) -> None:
     call.ledger.keeper.end(token)
     call.attempt.roll_back()
     if call.attempt.entered:
-        _submit(call, Park(call.at, token, f"the call ended with {type(interrupt).__name__}"))
+        note = ENDED_BY_TOOL if call.attempt.broken else f"the call ended with {type(interrupt).__name__}"
+        _submit(call, Park(call.at, token, note))
     else:
         _submit(call, _release_of(call, token))
 
@@ -289,7 +291,10 @@ def _perform(call: Call, reply: Reply) -> Deciding:
                 enter,
                 error,
                 call.ledger.clock.random,
-                lambda at: not beat.lost and _within_bounds(contract, reply, at - beat.began),
+                lambda at: (
+                    not (beat.lost or call.attempt.broken)
+                    and _within_bounds(contract, reply, at - beat.began)
+                ),
                 lambda: contract.arguments.restore(record.asked.arguments, call.arguments),
             )
         keeper.end(record.token)
@@ -371,9 +376,14 @@ def _succeeded(call: Call, record: Record, value: Any, secrets: list[str]) -> De
 def _failed(call: Call, record: Record, error: BaseException, secrets: list[str], *, later: bool) -> Deciding:
     """What an exception of the tool leads to; `later` if this attempt entered it before. Always raises."""
     contract = call.contract
+    if call.attempt.broken:
+        yield from _park(call, record, error, ENDED_BY_TOOL)
+        if not isinstance(error, Exception):
+            raise error
+        raise _ended_by_tool(record) from error
     told = meaning(error, contract.refused, contract.transient)
     if contract.transaction_parameters and (
-        told is not Meaning.FAILED or isinstance(error, errors.CallError)
+        told is not Meaning.FAILED or isinstance(error, errors.CallError | errors.ContractError)
     ):
         # What it wrote was rolled back, so nothing happened, whatever the exception may mean elsewhere.
         yield from _release_rolled_back(call, record, error)
@@ -424,6 +434,9 @@ def _committed(call: Call, record: Record, entered: Entered, secrets: list[str])
         reply = yield Commit(entered.transaction, settle)
     except errors.StoreUnavailable as away:
         reply = yield from _whether_committed(call, record, away)
+    except TransactionBroken as broken:
+        yield from _park(call, record, broken, ENDED_BY_TOOL)
+        raise _ended_by_tool(record) from broken
     except BaseException:
         # Owner-checked: whichever of commit and release comes first, the other finds nothing to do.
         entered.transaction.roll_back()
@@ -505,8 +518,10 @@ def _release(call: Call, record: Record, error: BaseException) -> Generator[Wish
         raise in_doubt_error(call.contract, _REFUSED_LATER) from error
 
 
-def _park(call: Call, record: Record, error: BaseException) -> Generator[Wish, Any, None]:
-    park = Park(call.at, record.token, f"the tool ended with {type(error).__name__}")
+def _park(
+    call: Call, record: Record, error: BaseException, note: str | None = None
+) -> Generator[Wish, Any, None]:
+    park = Park(call.at, record.token, note or f"the tool ended with {type(error).__name__}")
     if isinstance(error, GeneratorExit):
         # The caller's coroutine is being closed and may not be asked to wait.
         _submit(call, park)
@@ -599,6 +614,8 @@ def _remember(call: Call, reply: Reply) -> None:
 def _in_doubt(call: Call, record: Record, now_us: int) -> Generator[Wish, Any, Answer | None]:
     """What the contract says about a call that may have happened; None to claim again."""
     contract = call.contract
+    if contract.transaction_parameters and record.note == ENDED_BY_TOOL:
+        raise _ended_by_tool(record)
     if contract.transaction_parameters:
         # No settlement, no effect: they commit together. And a late owner's commit would find another token.
         return (yield from _retake(call, record, None))
@@ -683,6 +700,16 @@ def resolution(
 def _parked(record: Record, why: str = "") -> errors.OutcomeUnknown:
     reason = why or record.note or "the lease lapsed"
     return errors.OutcomeUnknown(record_id=record.asked.id, reason=reason, attempts=record.attempts)
+
+
+def _ended_by_tool(record: Record) -> errors.OutcomeUnknown:
+    return errors.OutcomeUnknown(
+        "The tool ended the transaction that it was given: what it wrote may be committed or not, and is not "
+        "recorded as done. Nobody enters again until a person has looked.",
+        record_id=record.asked.id,
+        reason=ENDED_BY_TOOL,
+        attempts=record.attempts,
+    )
 
 
 # --- waiting for a person -------------------------------------------------------------------------

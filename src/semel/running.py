@@ -57,6 +57,11 @@ class Attempt:
         for transaction in self.opened:
             transaction.roll_back()
 
+    @property
+    def broken(self) -> bool:
+        """Whether the tool ended a transaction itself, so that what it wrote may be committed or not."""
+        return any(transaction.broken for transaction in self.opened)
+
 
 def _task() -> asyncio.Task[Any] | None:
     loop = asyncio._get_running_loop()

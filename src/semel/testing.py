@@ -188,6 +188,7 @@ class _WrappedTransaction(Transaction):
 
     def roll_back(self) -> None:
         self._inner.roll_back()
+        self.broken = self._inner.broken
 
 
 def _name_of(command: object) -> str:

@@ -33,8 +33,8 @@ CALLS, SEALED = 6, 4
 
 def _flip_in_sqlite(url: str, store: Store, seq: int) -> None:
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
-        [digest] = connection.execute("SELECT digest FROM events WHERE seq = ?", (seq,)).fetchone()
-        connection.execute("UPDATE events SET digest = ? WHERE seq = ?", (_flipped(digest), seq))
+        [digest] = connection.execute("SELECT digest FROM semel_events WHERE seq = ?", (seq,)).fetchone()
+        connection.execute("UPDATE semel_events SET digest = ? WHERE seq = ?", (_flipped(digest), seq))
     connection.close()
 
 

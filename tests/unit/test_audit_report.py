@@ -107,9 +107,9 @@ def test_one_flipped_byte_is_found_in_the_seal_that_covers_it(
     for _ in range(3):
         seal(filed, limit=4)
     with sqlite3.connect(path) as connection:
-        [digest] = connection.execute("SELECT digest FROM events WHERE seq = ?", (seq,)).fetchone()
+        [digest] = connection.execute("SELECT digest FROM semel_events WHERE seq = ?", (seq,)).fetchone()
     connection.close()
-    touch(path, "UPDATE events SET digest = ? WHERE seq = ?", bytes([digest[0] ^ 1]) + digest[1:], seq)
+    touch(path, "UPDATE semel_events SET digest = ? WHERE seq = ?", bytes([digest[0] ^ 1]) + digest[1:], seq)
     [broken] = verify(filed.store).breaks
     assert (broken.seal, broken.wrong) == (2, "changed")
 
@@ -117,7 +117,7 @@ def test_one_flipped_byte_is_found_in_the_seal_that_covers_it(
 def test_a_deleted_event_is_named(filed: semel.Ledger, path: Path) -> None:
     calls(filed, 4)
     seal(filed)
-    touch(path, "DELETE FROM events WHERE seq = 5")
+    touch(path, "DELETE FROM semel_events WHERE seq = 5")
     [broken] = verify(filed.store).breaks
     assert (broken.seal, broken.seq, broken.wrong) == (1, 5, "missing")
 
@@ -125,7 +125,7 @@ def test_a_deleted_event_is_named(filed: semel.Ledger, path: Path) -> None:
 def test_a_deleted_last_event_of_a_seal_is_named(filed: semel.Ledger, path: Path) -> None:
     calls(filed, 2)
     seal(filed)
-    touch(path, "DELETE FROM events WHERE seq = 4")
+    touch(path, "DELETE FROM semel_events WHERE seq = 4")
     [broken] = verify(filed.store).breaks
     assert (broken.seq, broken.wrong) == (4, "missing")
 
@@ -134,8 +134,8 @@ def test_an_added_event_is_named(filed: semel.Ledger, path: Path) -> None:
     calls(filed, 2)
     seal(filed)
     with sqlite3.connect(path) as connection:
-        row = list(connection.execute("SELECT * FROM events WHERE seq = 1").fetchone())
-        connection.execute(f"INSERT INTO events VALUES ({','.join('?' * len(row))})", [0, *row[1:]])
+        row = list(connection.execute("SELECT * FROM semel_events WHERE seq = 1").fetchone())
+        connection.execute(f"INSERT INTO semel_events VALUES ({','.join('?' * len(row))})", [0, *row[1:]])
     connection.close()
     broken = verify(filed.store).breaks[0]
     assert (broken.seal, broken.seq, broken.wrong) == (1, 0, "added")
@@ -145,7 +145,7 @@ def test_a_deleted_seal_is_named(filed: semel.Ledger, path: Path) -> None:
     calls(filed, 3)
     for _ in range(3):
         seal(filed, limit=2)
-    touch(path, "DELETE FROM seals WHERE number = 2")
+    touch(path, "DELETE FROM semel_seals WHERE number = 2")
     first = verify(filed.store).breaks[0]
     assert (first.seal, first.wrong) == (2, "missing")
 
@@ -153,14 +153,14 @@ def test_a_deleted_seal_is_named(filed: semel.Ledger, path: Path) -> None:
 def test_a_rewritten_seal_is_found(filed: semel.Ledger, path: Path) -> None:
     calls(filed, 2)
     seal(filed)
-    touch(path, "UPDATE seals SET hash = ? WHERE number = 1", b"x" * 32)
+    touch(path, "UPDATE semel_seals SET hash = ? WHERE number = 1", b"x" * 32)
     assert verify(filed.store).breaks[0].wrong == "changed"
 
 
 def test_a_damaged_event_is_a_break_and_no_crash(filed: semel.Ledger, path: Path) -> None:
     calls(filed, 2)
     seal(filed)
-    touch(path, "UPDATE events SET digest = 'text' WHERE seq = 2")
+    touch(path, "UPDATE semel_events SET digest = 'text' WHERE seq = 2")
     [broken] = verify(filed.store).breaks
     assert "2" in broken.text
     assert broken.wrong == "changed"
@@ -183,7 +183,7 @@ def test_events_that_were_dropped_for_their_age_are_no_break(ledger: semel.Ledge
 
 def test_a_record_that_was_changed_by_hand_differs_from_its_events(filed: semel.Ledger, path: Path) -> None:
     call(filed, "1")
-    touch(path, "UPDATE records SET state = 'failed'")
+    touch(path, "UPDATE semel_records SET state = 'failed'")
     [difference] = verify(filed.store).differences
     assert difference.record_id == filed.records.list()[0].asked.id
     assert "state" in difference.text
@@ -191,13 +191,13 @@ def test_a_record_that_was_changed_by_hand_differs_from_its_events(filed: semel.
 
 def test_an_outcome_that_was_changed_by_hand_differs(filed: semel.Ledger, path: Path) -> None:
     call(filed, "1")
-    touch(path, "UPDATE records SET outcome = ?", b'"sent to bob"')
+    touch(path, "UPDATE semel_records SET outcome = ?", b'"sent to bob"')
     assert "digest" in verify(filed.store).differences[0].text
 
 
 def test_a_record_that_was_deleted_is_missed(filed: semel.Ledger, path: Path) -> None:
     call(filed, "1")
-    touch(path, "DELETE FROM records")
+    touch(path, "DELETE FROM semel_records")
     found = verify(filed.store)
     assert found.difference_count == 1
     assert not found.whole

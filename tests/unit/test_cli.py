@@ -481,7 +481,7 @@ def test_a_whole_log_is_told_from_one_that_was_touched(ledger: semel.Ledger, tmp
     assert answer("audit", "verify")["whole"] is True
     assert "The log is whole." in run("audit", "verify").stdout
     with sqlite3.connect(tmp_path / "semel.db") as connection:
-        connection.execute("UPDATE events SET tool = 'other' WHERE seq = 1")
+        connection.execute("UPDATE semel_events SET tool = 'other' WHERE seq = 1")
     connection.close()
     result = run("audit", "verify")
     assert result.exit_code == 1

@@ -15,7 +15,7 @@ from semel.errors import StoreCorrupt, StoreUnavailable
 from semel.stores.documents import Commit, Committed, Count, Document, Draft, Fetch, Place, Room, Scan
 from semel.stores.sqlite import SqliteStore, statements
 from semel.stores.sqlite.schema import open_database
-from tests.commands import A, claim, look, settle
+from tests.commands import A, claim
 
 ON_RUNS = (Place("runs", 1),)
 
@@ -51,25 +51,14 @@ def of_the_first_schema(path: str) -> sqlite3.Connection:
 
 def test_a_file_without_documents_gets_them_and_keeps_its_records(path: str) -> None:
     of_the_first_schema(path).close()
-    change(path, "INSERT INTO meta VALUES ('note', x'01')")
+    change(path, "INSERT INTO semel_meta VALUES ('note', x'01')")
     with closing(SqliteStore(path)) as store:
         assert store.ask(commit(Draft("run", b"body", ON_RUNS))).done
         assert store.ask(Count("acme", "runs")) == 1
         assert store.perform(claim(A)).applied
     with closing(sqlite3.connect(path)) as other:
-        assert other.execute("SELECT value FROM meta WHERE name = 'note'").fetchone() == (b"\x01",)
+        assert other.execute("SELECT value FROM semel_meta WHERE name = 'note'").fetchone() == (b"\x01",)
         assert other.execute("PRAGMA user_version").fetchone() == (len(statements.SCHEMAS),)
-
-
-def test_who_has_the_file_open_at_the_first_schema_goes_on(path: str) -> None:
-    with closing(of_the_first_schema(path)) as earlier, closing(SqliteStore(path)) as store:
-        store.perform(claim(A))
-        earlier.execute("UPDATE records SET note = 'seen'")
-        assert earlier.execute("SELECT count(*) FROM records").fetchone() == (1,)
-        assert store.perform(settle(A)).applied
-        record = store.perform(look()).record
-        assert record is not None
-        assert record.outcome is not None
 
 
 STEPS = [
@@ -92,7 +81,9 @@ def test_every_step_finds_its_rows_by_an_index_and_in_order(path: str, step: str
         plan = connection.execute(f"EXPLAIN QUERY PLAN {text}", [None] * text.count("?")).fetchall()
     lines = [line for *_, line in plan]
     assert any(line.startswith("SEARCH") for line in lines)
-    assert [line for line in lines if line.startswith(("SCAN documents", "SCAN places", "USE TEMP"))] == []
+    assert [
+        line for line in lines if line.startswith(("SCAN semel_documents", "SCAN semel_places", "USE TEMP"))
+    ] == []
 
 
 @pytest.mark.parametrize(("step", "bound"), [("SCAN_OLDEST", "score<?"), ("SCAN_NEWEST", "(score,id)<(?,?)")])
@@ -177,7 +168,7 @@ def test_a_damaged_document_is_neither_absent_nor_shown(
     store: SqliteStore, path: str, assignment: str
 ) -> None:
     assert store.ask(commit(Draft("run", b"body", ON_RUNS))).done
-    change(path, f"UPDATE documents SET {assignment}")
+    change(path, f"UPDATE semel_documents SET {assignment}")
     with pytest.raises(StoreCorrupt):
         store.ask(Fetch("acme", ("run",)))
     with pytest.raises(StoreCorrupt):
@@ -188,7 +179,7 @@ def test_a_damaged_document_is_neither_absent_nor_shown(
 
 def test_a_document_with_damaged_places_is_not_replaced(store: SqliteStore, path: str) -> None:
     assert store.ask(commit(Draft("run", b"body", ON_RUNS))).done
-    change(path, "UPDATE documents SET places = '['")
+    change(path, "UPDATE semel_documents SET places = '['")
     with pytest.raises(StoreCorrupt):
         store.ask(commit(Draft("other", b""), Draft("run", b"new")))
     assert store.ask(Fetch("acme", ("other",))).documents == {}
@@ -196,7 +187,7 @@ def test_a_document_with_damaged_places_is_not_replaced(store: SqliteStore, path
 
 def test_a_place_without_its_document_is_damage_and_not_absence(store: SqliteStore, path: str) -> None:
     assert store.ask(commit(Draft("run", b"body", ON_RUNS))).done
-    change(path, "DELETE FROM documents")
+    change(path, "DELETE FROM semel_documents")
     for newest in (False, True):
         with pytest.raises(StoreCorrupt, match="'run'"):
             store.ask(Scan("acme", "runs", 1, newest))

@@ -55,7 +55,7 @@ def locked(path: str):
 def damage(path: str, assignment: str) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("PRAGMA ignore_check_constraints = ON")
-        other.execute(f"UPDATE records SET {assignment}")
+        other.execute(f"UPDATE semel_records SET {assignment}")
 
 
 def numbered(number: int) -> tuple[bytes, Address]:
@@ -436,7 +436,7 @@ def test_an_event_of_another_form_breaks_the_log_and_no_reader(path, assignment)
         store.perform(settle(A))
         store.ask(SealEvents())
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
-            other.execute(f"UPDATE events SET {assignment} WHERE seq = 2")
+            other.execute(f"UPDATE semel_events SET {assignment} WHERE seq = 2")
         found = verify(store)
         assert [(each.seal, each.wrong) for each in found.breaks] == [(1, "changed")]
         with pytest.raises(StoreCorrupt):
@@ -447,7 +447,7 @@ def test_the_step_of_an_event_that_cannot_be_read_is_damage(path) -> None:
     with closing(SqliteStore(path)) as store:
         store.perform(claim(A))
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
-            other.execute("UPDATE events SET step = '{'")
+            other.execute("UPDATE semel_events SET step = '{'")
         with pytest.raises(StoreCorrupt):
             list(audit_export.lines(store, None))
 
@@ -455,7 +455,7 @@ def test_the_step_of_an_event_that_cannot_be_read_is_damage(path) -> None:
 def test_a_missing_secret_key_is_damage(path) -> None:
     SqliteStore(path).close()
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        other.execute("DELETE FROM meta")
+        other.execute("DELETE FROM semel_meta")
     with pytest.raises(StoreCorrupt, match="secret key"):
         SqliteStore(path)
 
@@ -473,13 +473,13 @@ def test_a_second_schema_is_reached_from_the_first_and_keeps_the_records(path) -
     with closing(SqliteStore(path)) as store:
         store.perform(claim(A))
         secret = store.secret_key
-    second = "ALTER TABLE meta ADD COLUMN since INTEGER;\nCREATE TABLE extra (x);"
+    second = "ALTER TABLE semel_meta ADD COLUMN since INTEGER;\nCREATE TABLE extra (x);"
     connection, kept = open_database(path, "full", SYSTEM, 1.0, [*SCHEMAS, second])
     with closing(connection):
         assert connection.execute("PRAGMA user_version").fetchone() == (len(SCHEMAS) + 1,)
         assert connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
         assert connection.execute("SELECT count(*) FROM extra").fetchone() == (0,)
-        assert connection.execute("SELECT count(*) FROM records").fetchone() == (1,)
+        assert connection.execute("SELECT count(*) FROM semel_records").fetchone() == (1,)
     assert kept == secret
 
 

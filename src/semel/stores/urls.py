@@ -80,12 +80,13 @@ def _memory(url: StoreUrl, clock: Clock) -> Store:
 def _sqlite(url: StoreUrl, clock: Clock) -> Store:
     from semel.stores.sqlite import SqliteStore
 
-    url.allow("durability", "audit")
+    url.allow("durability", "audit", "shared")
     if url.parts.netloc or not url.parts.path.strip("/"):
         raise url.error("names no file: write sqlite:///relative.db or sqlite:////absolute.db")
     durability = url.choice("durability", "full", "normal")
     path = unquote(url.parts.path[1:])
-    return SqliteStore(path, clock=clock, durability=durability, audit_on=url.audit_on)
+    shared = url.choice("shared", "no", "yes") == "yes"
+    return SqliteStore(path, clock=clock, durability=durability, audit_on=url.audit_on, shared=shared)
 
 
 def _postgres(url: StoreUrl, clock: Clock) -> Store:

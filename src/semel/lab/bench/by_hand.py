@@ -17,17 +17,18 @@ TERMS = refund.contract.terms
 LEASE_US, WINDOW_US = 60_000_000, 86_400_000_000
 
 CLAIM = """
-INSERT INTO records (
+INSERT INTO semel_records (
     tenant, scope, key, id, tool, version, fingerprint, arguments, terms, conversation, step, principal,
     job_id, state, token, fence, attempts, entries, created_at, entered_at, lease_until, due, note, by_whom
 ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 SETTLE = (
-    "UPDATE records SET state = 'done', lease_until = NULL, settled_at = ?, expires_at = ?, outcome = ? "
+    "UPDATE semel_records "
+    "SET state = 'done', lease_until = NULL, settled_at = ?, expires_at = ?, outcome = ? "
     "WHERE tenant = ? AND scope = ? AND key = ? AND token = ? AND state = 'pending'"
 )
-NOTE = "INSERT INTO events VALUES (NULL, " + ", ".join("?" * 17) + ")"
-SELECT = "SELECT * FROM records WHERE tenant = ? AND scope = ? AND key = ?"
+NOTE = "INSERT INTO semel_events VALUES (NULL, " + ", ".join("?" * 17) + ")"
+SELECT = "SELECT * FROM semel_records WHERE tenant = ? AND scope = ? AND key = ?"
 
 ARGUMENTS = b'{"amount_minor":1400000,"payment_id":"p-000000","reason":"damaged"}'
 OUTCOME = b'{"refund_id":"p-000000"}'
@@ -163,6 +164,6 @@ class RawSelect:
 
 def counted(connection: sqlite3.Connection) -> dict[str, int]:
     """Settled records, and the events that say so."""
-    records = connection.execute("SELECT count(*) FROM records WHERE state = 'done'").fetchone()[0]
-    events = connection.execute("SELECT count(*) FROM events WHERE kind <> 'dedup_hit'").fetchone()[0]
+    records = connection.execute("SELECT count(*) FROM semel_records WHERE state = 'done'").fetchone()[0]
+    events = connection.execute("SELECT count(*) FROM semel_events WHERE kind <> 'dedup_hit'").fetchone()[0]
     return {"settled": records, "events": events}

@@ -51,7 +51,7 @@ _RECORDS = """
 INSERT INTO records (
     address, tenant, scope, key, id, tool, version, fingerprint, arguments, terms, conversation, step,
     principal, job_id, state, token, fence, attempts, entries, created_at, entered_at, settled_at, expires_at,
-    outcome, note, by_whom, due
+    outcome, note, by_whom, closes
 )
 WITH numbered AS MATERIALIZED (
     SELECT encode(sha256(int8send(n)), 'hex') AS key FROM generate_series(1, %s) AS n
@@ -65,7 +65,7 @@ WITH numbered AS MATERIALIZED (
 )
 SELECT made.address, tenant, scope, made.key, 'rec_' || left(made.key, 32), tool, version, fingerprint,
     arguments, terms, 'history', step, principal, job_id, state, decode(left(made.key, 32), 'hex'), fence,
-    attempts, entries, created_at, entered_at, settled_at, expires_at, outcome, note, by_whom, due
+    attempts, entries, created_at, entered_at, settled_at, expires_at, outcome, note, by_whom, expires_at
 FROM made CROSS JOIN (SELECT * FROM records WHERE state = 'done' LIMIT 1) AS one
 ORDER BY made.address
 """

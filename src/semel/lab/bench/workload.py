@@ -99,11 +99,12 @@ def seal(store: Store) -> None:
 
 
 # A million commits take minutes; one statement takes seconds and leaves the same rows. The keys are random
-# and come sorted, with ids that follow: indexes are built from left to right and look like any others.
+# and come sorted, with ids that follow: indexes are built from left to right and look like any others. The
+# sweeper has passed them all.
 _RECORDS = """
-INSERT INTO records (
+INSERT INTO semel_records (
     tenant, scope, key, id, tool, version, fingerprint, arguments, terms, conversation, step, principal,
-    job_id, state, token, fence, attempts, entries, created_at, entered_at, settled_at, expires_at, due,
+    job_id, state, token, fence, attempts, entries, created_at, entered_at, settled_at, expires_at, closes,
     outcome, note, by_whom
 )
 WITH RECURSIVE
@@ -114,15 +115,16 @@ WITH RECURSIVE
 SELECT
     tenant, scope, made.key, 'rec_' || substr(made.key, 1, 32), tool, version, fingerprint, arguments, terms,
     'history', step, principal, job_id, state, made.token, fence, attempts, entries, created_at, entered_at,
-    settled_at, expires_at, due, outcome, note, by_whom
-FROM made CROSS JOIN (SELECT * FROM records WHERE state = 'done' LIMIT 1)
+    settled_at, expires_at, expires_at, outcome, note, by_whom
+FROM made CROSS JOIN (SELECT * FROM semel_records WHERE state = 'done' LIMIT 1)
 """
 _EVENTS = """
-INSERT INTO events
+INSERT INTO semel_events
 SELECT NULL, events.at_us, records.tenant, records.scope, records.key, records.id, events.kind, events.state,
     events.fence, events.tool, events.version, events.digest, events.expires_at, 'history', events.step,
     events.by_whom, events.note, events.count
-FROM records CROSS JOIN (SELECT * FROM events WHERE kind IN ('claimed', 'settled') LIMIT 2) AS events
+FROM semel_records AS records
+    CROSS JOIN (SELECT * FROM semel_events WHERE kind IN ('claimed', 'settled') LIMIT 2) AS events
 WHERE records.conversation = 'history'
 """
 

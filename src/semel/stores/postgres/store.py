@@ -105,7 +105,14 @@ class PostgresStore(Store):
 
     def _connect_plain(self) -> Link:
         """A new connection for tools: with the server's own settings."""
-        return Link(self._conninfo, self._connect_s, self._timeout_s)
+        link = Link(self._conninfo, self._connect_s, self._timeout_s)
+        try:
+            ((link.path_to_lend,),) = link.run(statements.PATH_TO_LEND, (text(self.schema_name),))
+        except BaseException:
+            link.close()
+            raise
+        link.used = False
+        return link
 
     def _recognise(self, link: Link, known: Identity) -> None:
         """Raises StoreCorrupt if these are not the records we knew, or an older state of them."""
@@ -169,6 +176,7 @@ class PostgresStore(Store):
                 self.schema_name,
                 self._answers.common,
                 self.waiters,
+                self.clock.token().hex(),
                 asynchronous=asynchronous,
             )
         except Failure as failure:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import psycopg
 from psycopg import pq
 
 from semel.gates import entering, within
@@ -13,11 +12,12 @@ from semel.stores.base import Waiters
 from semel.stores.postgres import statements as sql
 from semel.stores.postgres import trouble
 from semel.stores.postgres.commands import Asked, Held
+from semel.stores.postgres.lent import LentAsyncConnection, LentSyncConnection
 from semel.stores.postgres.packing import digest, text
 from semel.stores.postgres.pool import Place, Pool
 from semel.stores.postgres.trouble import Failure
 from semel.stores.postgres.wire import Link
-from semel.transaction import End, Transaction
+from semel.transaction import End, Transaction, TransactionBroken
 
 # What a tool's connection leads to once its call is over: whoever keeps it finds it closed.
 _NOWHERE = pq.PGconn.connect_start(b"host='' port=none")
@@ -31,6 +31,7 @@ class PostgresTransaction(Transaction):
         schema: str,
         common: Callable[[], tuple[bytes | None, ...]],
         waiters: Waiters,
+        mark: str,
         *,
         asynchronous: bool,
     ) -> None:
@@ -38,8 +39,9 @@ class PostgresTransaction(Transaction):
         self._asynchronous = asynchronous
         self._end = End(asynchronous=asynchronous)
         self._place = Place()
-        link = _begun(pool, self._place)
-        kind = psycopg.AsyncConnection if asynchronous else psycopg.Connection
+        self._mark = mark
+        link = _begun(pool, self._place, mark)
+        kind = LentAsyncConnection if asynchronous else LentSyncConnection
         try:
             self.connection = kind(link.pgconn)
             # Each call has a wrapper of its own, and they would give the same names to different statements.
@@ -67,8 +69,10 @@ class PostgresTransaction(Transaction):
         link = self._place.link
         assert link is not None
         if link.idle:
-            link.script("BEGIN")  # the tool ended the transaction itself, and what it did is done
-        link.run(sql.JOIN, (text(self._schema), link.statement_ms()))
+            raise TransactionBroken
+        ((mark, *_),) = link.run(sql.JOIN, (text(self._schema), link.statement_ms()))
+        if mark != self._mark:
+            raise TransactionBroken
         asked = Asked([command], [digest(command.at)], Held())
         while asked.open:
             asked.run(link, self._common())
@@ -87,6 +91,7 @@ class PostgresTransaction(Transaction):
         link = self._place.link
         if link is not None:
             try:
+                self.broken = not self._end.committing and self._ended_by_tool(link)
                 if self._asynchronous:
                     link.close()
                 elif not link.broken:
@@ -95,17 +100,35 @@ class PostgresTransaction(Transaction):
                 link.close()
         self._leave()
 
+    def _ended_by_tool(self, link: Link) -> bool:
+        """As far as can be told: where an event loop would have to wait, only if no other was begun."""
+        if self._asynchronous or not link.in_transaction:
+            return link.idle
+        return link.run(sql.MARK) != [(self._mark,)]
+
     def _leave(self) -> None:
+        link = self._place.link
+        if link is not None and self.connection.left_behind:
+            link.close()  # whoever has it next would find what this tool has set
         self.connection.pgconn = _NOWHERE
         self._pool.leave(self._place)
 
 
-def _begun(pool: Pool, place: Place) -> Link:
+def _begin(link: Link, mark: str) -> None:
+    """A transaction is open that is known by its mark, with the connection as it was made.
+
+    Nothing here reads: a tool may still choose how isolated its transaction is.
+    """
+    path = f"; SET LOCAL search_path = {link.path_to_lend}" if link.path_to_lend else ""
+    link.script(f"RESET SESSION AUTHORIZATION; RESET ALL; BEGIN; SET LOCAL semel.call = '{mark}'{path}")
+
+
+def _begun(pool: Pool, place: Place, mark: str) -> Link:
     """A connection with a transaction open on it; a new one if the one that was there is lost."""
     while True:
         try:
             link = pool.enter(place)
-            link.script("BEGIN")
+            _begin(link, mark)
             link.used = True
             return link
         except BaseException as error:

@@ -45,6 +45,7 @@ class Link:
     def __init__(self, conninfo: bytes, connect_s: float, timeout_s: float) -> None:
         self.timeout_s = timeout_s
         self.broken = False
+        self.path_to_lend: str | None = None  # the search path that a tool's transaction sets, if any
         self.used = False  # an answer came over it since it was taken from the pool for the first time
         self._prepared: dict[bytes, tuple[Callable[[bytes], Any], ...]] = {}
         self._unanswered = False  # sent as a whole, and the server is not through with it
@@ -279,6 +280,11 @@ class Link:
     @property
     def server_version(self) -> int:
         return int(self._pgconn.server_version)
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether one is open on it in which nothing has failed."""
+        return not self.broken and self._pgconn.transaction_status == pq.TransactionStatus.INTRANS
 
     @property
     def idle(self) -> bool:

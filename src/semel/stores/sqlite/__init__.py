@@ -4,7 +4,7 @@ store        what callers see                    commands, queries   values as s
 writer       group commit                        rows                rows as values
 connection   opening, waiting, reading           schema              making and migrating the file
 watcher      what other processes settle         forks, trouble      forks; errors
-transaction  a tool's effect in the same commit
+transaction  a tool's effect in the same commit  lent                the connection that it has
 steps/*.sql  one atomic step each                schema/*.sql        the schema and its migrations
 """
 

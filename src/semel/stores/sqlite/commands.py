@@ -146,6 +146,9 @@ class Performer:
     def now_us(self) -> int:
         return self._store.clock.now_us()
 
+    def token(self) -> bytes:
+        return self._store.clock.token()
+
     def perform(self, connection: sqlite3.Connection, command: Any, changed: list[Address]) -> Any:
         """The command's answer; the addresses of what it changed are added to `changed`."""
         statement = _STATEMENTS.get(type(command))

@@ -29,16 +29,28 @@ _SHORTENING_TRIES, _SHORTENING_MS = 5, 100
 _PAUSE_S, _PAUSE_S_MAX = 0.0005, 0.003
 
 
+C = TypeVar("C", bound=sqlite3.Connection)
+
+
 def connect(path: str, durability: Durability, busy_s: float) -> sqlite3.Connection:
     """An open connection that never begins a transaction by itself and never waits by itself."""
+    return connect_as(sqlite3.Connection, path, durability, busy_s)
+
+
+def connect_as(kind: type[C], path: str, durability: Durability, busy_s: float) -> C:
     connection = sqlite3.connect(
-        path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=_STATEMENTS_KEPT
+        path,
+        timeout=0,
+        isolation_level=None,
+        check_same_thread=False,
+        factory=kind,
+        cached_statements=_STATEMENTS_KEPT,
     )
     try:
         # Even a setting reads the file's head, which another process may just be writing for the first time.
         patiently(lambda: _set(connection, durability), busy_s)
     except BaseException:
-        connection.close()
+        sqlite3.Connection.close(connection)  # whatever else the kind says to it
         raise
     return connection
 

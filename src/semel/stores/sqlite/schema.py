@@ -21,9 +21,18 @@ _SECRET_KEY_BYTES = 32
 
 
 def open_database(
-    path: str, durability: Durability, clock: Clock, busy_s: float, schemas: Sequence[str]
+    path: str,
+    durability: Durability,
+    clock: Clock,
+    busy_s: float,
+    schemas: Sequence[str],
+    *,
+    shared: bool = False,
 ) -> tuple[sqlite3.Connection, bytes]:
-    """A connection to a database of the newest schema, made if there was none, and the store's secret key."""
+    """A connection to a database of the newest schema, made if there was none, and the store's secret key.
+
+    `shared`: the file may be an application's, beside whose tables Semel keeps its own.
+    """
     _refuse_impossible(path)
     place.refuse(path)
     place.make_private(path)
@@ -31,7 +40,7 @@ def open_database(
         place.refuse_lost_log(path, busy_s)
         connection = connect(path, durability, busy_s)
         try:
-            patiently(lambda: _prepare(connection, path, clock, schemas), busy_s)
+            patiently(lambda: _prepare(connection, path, clock, schemas, shared), busy_s)
             return connection, patiently(lambda: secret_key(connection), busy_s)
         except BaseException:
             connection.close()
@@ -60,34 +69,52 @@ def _refuse_impossible(path: str) -> None:
         )
 
 
-def _prepare(connection: sqlite3.Connection, path: str, clock: Clock, schemas: Sequence[str]) -> None:
+def _prepare(
+    connection: sqlite3.Connection, path: str, clock: Clock, schemas: Sequence[str], shared: bool
+) -> None:
     # In one transaction: another process may make the schema between one look and the next.
     connection.execute("BEGIN")
     try:
-        recognise(connection, path, len(schemas))
+        recognise(connection, path, len(schemas), shared=shared)
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
     _use_write_ahead_log(connection, path)
     if version(connection) < len(schemas):
-        migrate(connection, path, clock, schemas)
+        migrate(connection, path, clock, schemas, shared=shared)
 
 
-def recognise(connection: sqlite3.Connection, path: str, newest: int) -> None:
-    """Raises OpenError unless the file is empty or ours, and not newer than we are."""
-    application, found = _number(connection, "application_id"), version(connection)
-    if application == 0 and found == 0 and connection.execute(statements.COUNT_TABLES).fetchone()[0] == 0:
-        return
-    if application != APPLICATION_ID:
+def recognise(connection: sqlite3.Connection, path: str, newest: int, *, shared: bool = False) -> None:
+    """Raises OpenError unless the file is empty, ours or shared with us, and not newer than we are."""
+    present = version(connection)
+    if not (_is_ours(connection) or shared or _is_empty(connection)):
         raise OpenError(
             f"{path} is a database of another application; nothing was changed.",
+            corrective_action="Name another file, or add ?shared=yes to keep Semel's tables beside its own.",
+        )
+    if present == 0 and any(name.startswith("semel_") for name in _tables(connection)):
+        raise OpenError(
+            f"{path} has tables named semel_… that are not Semel's; nothing was changed.",
             corrective_action="Name another file.",
         )
-    if found > newest:
+    if present > newest:
         raise OpenError(
-            f"{path} has schema {found}, this Semel knows schemas up to {newest}; nothing was changed.",
+            f"{path} has schema {present}, this Semel knows schemas up to {newest}; nothing was changed.",
             corrective_action="Upgrade semel to at least the release that wrote it.",
         )
+
+
+def _is_ours(connection: sqlite3.Connection) -> bool:
+    return _number(connection, "application_id") == APPLICATION_ID
+
+
+def _is_empty(connection: sqlite3.Connection) -> bool:
+    numbers = _number(connection, "application_id"), _number(connection, "user_version")
+    return numbers == (0, 0) and not _tables(connection)
+
+
+def _tables(connection: sqlite3.Connection) -> set[str]:
+    return {name for (name,) in connection.execute(statements.TABLES).fetchall()}
 
 
 def _use_write_ahead_log(connection: sqlite3.Connection, path: str) -> None:
@@ -101,23 +128,35 @@ def _use_write_ahead_log(connection: sqlite3.Connection, path: str) -> None:
         )
 
 
-def migrate(connection: sqlite3.Connection, path: str, clock: Clock, schemas: Sequence[str]) -> None:
+def migrate(
+    connection: sqlite3.Connection, path: str, clock: Clock, schemas: Sequence[str], *, shared: bool = False
+) -> None:
     """The newest schema, in one transaction: afterwards all of it is there, or none."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         # Another process may have been quicker between our look and our lock.
-        recognise(connection, path, len(schemas))
-        for number, script in enumerate(schemas[version(connection) :], version(connection) + 1):
-            for sql in _statements_of(script):
-                connection.execute(sql)
-            connection.execute(f"PRAGMA user_version = {number}")
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        recognise(connection, path, len(schemas), shared=shared)
+        present, own = version(connection), _is_ours(connection) or not shared
+        if present and "semel_records" not in _tables(connection):
+            _run(connection, statements.RENAMING[:present])
+        _run(connection, schemas[present:])
+        if own:
+            connection.execute(f"PRAGMA user_version = {len(schemas)}")
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        else:
+            connection.execute(statements.WRITE_VERSION, (b"%d" % len(schemas),))
         connection.execute(statements.WRITE_META, ("secret_key", clock.token() + clock.token()))
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def _run(connection: sqlite3.Connection, scripts: Sequence[str]) -> None:
+    for script in scripts:
+        for sql in _statements_of(script):
+            connection.execute(sql)
 
 
 def _statements_of(script: str) -> Iterator[str]:
@@ -138,7 +177,13 @@ def secret_key(connection: sqlite3.Connection) -> bytes:
 
 
 def version(connection: sqlite3.Connection) -> int:
-    return _number(connection, "user_version")
+    """Of Semel's tables, 0 if there are none. In an application's file the file's own number is not ours."""
+    if _is_ours(connection):
+        return _number(connection, "user_version")
+    if "semel_meta" not in _tables(connection):
+        return 0
+    row = connection.execute(statements.READ_META, ("schema",)).fetchone()
+    return 0 if row is None else int(row[0])
 
 
 def journal_mode(connection: sqlite3.Connection) -> str:

@@ -13,8 +13,8 @@ def statement(name: str) -> str:
     return _without_comments((files(__package__) / "steps" / f"{name}.sql").read_text(encoding="utf-8"))
 
 
-def _schemas() -> tuple[str, ...]:
-    files_by_name = sorted((file.name, file) for file in (files(__package__) / "schema").iterdir())
+def _scripts(folder: str) -> tuple[str, ...]:
+    files_by_name = sorted((file.name, file) for file in (files(__package__) / folder).iterdir())
     return tuple(
         _without_comments(file.read_text(encoding="utf-8"))
         for name, file in files_by_name
@@ -24,7 +24,10 @@ def _schemas() -> tuple[str, ...]:
 
 # The schema and its migrations in order: the first makes version 1, the second makes 2 of it. Read with the
 # module, like every step: a program may give up its rights before it opens a ledger.
-SCHEMAS = _schemas()
+SCHEMAS = _scripts("schema")
+
+# For a file of the first schema, and of the second, from before tables were called semel_….
+RENAMING = _scripts("renaming")
 
 LOOK = statement("look")
 CLAIM_NEW = statement("claim_new")
@@ -77,6 +80,7 @@ SCAN_OLDEST = statement("scan_oldest")
 SCAN_NEWEST = statement("scan_newest")
 TENANTS = statement("tenants")
 
-COUNT_TABLES = statement("count_tables")
+TABLES = statement("tables")
 READ_META = statement("read_meta")
 WRITE_META = statement("write_meta")
+WRITE_VERSION = statement("write_version")

@@ -7,6 +7,7 @@ import atexit
 import os
 import sqlite3
 import weakref
+from collections.abc import Callable
 from typing import TypeVar, cast
 
 from semel.clock import SYSTEM, Clock
@@ -16,7 +17,8 @@ from semel.record import Address, Claim, Command, Look, Record, Reply, apply
 from semel.stores.base import Finding, Query, Store, Waiters
 from semel.stores.sqlite import findings, forks, queries, statements, trouble
 from semel.stores.sqlite.commands import Performer, plain
-from semel.stores.sqlite.connection import Durability, Readers, connect
+from semel.stores.sqlite.connection import Durability, Readers, connect, connect_as
+from semel.stores.sqlite.lent import LentConnection
 from semel.stores.sqlite.place import FilePlace, refuse_lost_log
 from semel.stores.sqlite.rows import record_of
 from semel.stores.sqlite.schema import open_database
@@ -26,6 +28,7 @@ from semel.stores.sqlite.writer import Writer
 from semel.transaction import Transaction
 
 T = TypeVar("T")
+Connected = TypeVar("Connected", bound=sqlite3.Connection)
 
 _DURABILITY: dict[str, str] = {
     "full": "An acknowledged write survives a crash of the process and of the machine, and power loss as far "
@@ -52,6 +55,7 @@ class SqliteStore(Store):
         durability: Durability = "full",
         audit_on: bool = True,
         busy_s: float = 5.0,
+        shared: bool = False,
     ) -> None:
         super().__init__()
         if durability not in _DURABILITY:
@@ -66,7 +70,9 @@ class SqliteStore(Store):
         self._mode: Durability = durability
         self._busy_s = busy_s
         self._usable = self._open = True
-        connection, self._secret_key = open_database(self.path, durability, clock, busy_s, statements.SCHEMAS)
+        connection, self._secret_key = open_database(
+            self.path, durability, clock, busy_s, statements.SCHEMAS, shared=shared
+        )
         self._place = FilePlace(self.path)
         self._readers = Readers(self._connect, busy_s)
         self._performer = Performer(self)
@@ -123,7 +129,7 @@ class SqliteStore(Store):
     @entering
     def begin(self, *, asynchronous: bool) -> Transaction:
         return SqliteTransaction(
-            self._connect,
+            self._connect_to_lend,
             self._performer,
             self.waiters,
             self._busy_s,
@@ -180,21 +186,30 @@ class SqliteStore(Store):
         self._readers.close(SYSTEM.monotonic() + _CLOSE_S)
 
     def _connect(self) -> sqlite3.Connection:
+        return self._at_its_place(lambda: connect(self.path, self._mode, self._busy_s))
+
+    def _connect_to_lend(self) -> LentConnection:
+        return self._at_its_place(lambda: connect_as(LentConnection, self.path, self._mode, self._busy_s))
+
+    def _at_its_place(self, connecting: Callable[[], Connected]) -> Connected:
+        self._refuse_in_a_child()
+        # Before, because SQLite would make what is missing; and after, because it may have gone meanwhile.
+        self._place.check()
+        refuse_lost_log(self.path, self._busy_s)
+        connection = connecting()
+        try:
+            self._place.check()
+        except BaseException:
+            sqlite3.Connection.close(connection)
+            raise
+        return connection
+
+    def _refuse_in_a_child(self) -> None:
         if not self._usable:
             raise StoreUnavailable(
                 "This process was forked while the store was in use, so it cannot use it; nothing was done.",
                 corrective_action="Fork before the ledger is busy, or start processes by spawning.",
             )
-        # Before, because SQLite would make what is missing; and after, because it may have gone meanwhile.
-        self._place.check()
-        refuse_lost_log(self.path, self._busy_s)
-        connection = connect(self.path, self._mode, self._busy_s)
-        try:
-            self._place.check()
-        except BaseException:
-            connection.close()
-            raise
-        return connection
 
     # --- forks -----------------------------------------------------------------------------------
 

@@ -1,9 +1,10 @@
 -- join: the settings of greet, for the rest of a tool's transaction; what the tool itself did ran with the server's.
 --
 -- parameters  1 schema, 2 how long a statement may take, in milliseconds
--- answers     nothing of interest
+-- answers     first the mark of the transaction, as in mark.sql; else nothing of interest
 
 SELECT
+    current_setting('semel.call', true),
     set_config('search_path', quote_ident($1::text), true),
     set_config('statement_timeout', $2::text, true),
     set_config('lock_timeout', $2::text, true),

@@ -9,7 +9,7 @@
 -- A rowid table with an index beside it, not WITHOUT ROWID: a settlement then rewrites one page of the table and
 -- leaves the index alone, and a record may grow to a whole page before it spills over.
 
-CREATE TABLE records (
+CREATE TABLE semel_records (
     tenant       TEXT    NOT NULL,
     scope        TEXT    NOT NULL,
     key          TEXT    NOT NULL,
@@ -54,12 +54,12 @@ CREATE TABLE records (
     CHECK (typeof(fence) = 'integer' AND typeof(token) = 'blob')
 );
 
-CREATE INDEX records_by_due ON records (due) WHERE due IS NOT NULL;
+CREATE INDEX semel_records_by_due ON semel_records (due) WHERE due IS NOT NULL;
 
 -- Newest first, for lists.
-CREATE INDEX records_by_age ON records (tenant, created_at, id);
+CREATE INDEX semel_records_by_age ON semel_records (tenant, created_at, id);
 
-CREATE TABLE events (
+CREATE TABLE semel_events (
     seq          INTEGER PRIMARY KEY,
     at_us        INTEGER NOT NULL,
     tenant       TEXT    NOT NULL,
@@ -80,7 +80,7 @@ CREATE TABLE events (
     count        INTEGER NOT NULL
 );
 
-CREATE TABLE seals (
+CREATE TABLE semel_seals (
     number    INTEGER PRIMARY KEY,
     first_seq INTEGER NOT NULL,
     last_seq  INTEGER NOT NULL UNIQUE,
@@ -89,13 +89,13 @@ CREATE TABLE seals (
     at_us     INTEGER NOT NULL
 );
 
-CREATE TABLE traces (
+CREATE TABLE semel_traces (
     record_id TEXT    NOT NULL,
     seq       INTEGER NOT NULL,
     PRIMARY KEY (record_id, seq)
 ) WITHOUT ROWID;
 
-CREATE TABLE meta (
+CREATE TABLE semel_meta (
     name  TEXT PRIMARY KEY,
     value BLOB NOT NULL
 ) WITHOUT ROWID;

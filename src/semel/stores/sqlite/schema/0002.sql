@@ -8,7 +8,7 @@
 -- A rowid table with an index beside it, for the reason that records has one. The body comes last, so that tag and
 -- places are read without it, however long it is.
 
-CREATE TABLE documents (
+CREATE TABLE semel_documents (
     tenant TEXT NOT NULL,
     id     TEXT NOT NULL,
     tag    TEXT NOT NULL,
@@ -18,7 +18,7 @@ CREATE TABLE documents (
     CHECK (typeof(body) = 'blob')
 );
 
-CREATE TABLE places (
+CREATE TABLE semel_places (
     shelf  TEXT    NOT NULL,
     tenant TEXT    NOT NULL,
     score  INTEGER NOT NULL,

@@ -7,8 +7,8 @@
 --
 -- An index with the pending ones in it would be one page more in every claim and every settlement.
 
-ALTER TABLE records ADD COLUMN closes INTEGER;
+ALTER TABLE semel_records ADD COLUMN closes INTEGER;
 
-CREATE INDEX records_by_close ON records (closes) WHERE closes IS NOT NULL;
+CREATE INDEX semel_records_by_close ON semel_records (closes) WHERE closes IS NOT NULL;
 
-CREATE INDEX records_stopped ON records (tenant, created_at, id) WHERE state IN ('waiting', 'in_doubt');
+CREATE INDEX semel_records_stopped ON semel_records (tenant, created_at, id) WHERE state IN ('waiting', 'in_doubt');

@@ -1,7 +1,7 @@
 -- add a place: the document stands on the shelf at this score.
 --
--- writes      places
+-- writes      semel_places
 -- parameters  shelf, tenant, score, id
 -- answers     nothing
 
-INSERT INTO places (shelf, tenant, score, id) VALUES (?, ?, ?, ?)
+INSERT INTO semel_places (shelf, tenant, score, id) VALUES (?, ?, ?, ?)

@@ -1,7 +1,7 @@
 -- add_seal: write the next seal.
 --
--- writes      seals
+-- writes      semel_seals
 -- parameters  the seal's columns
 -- answers     nothing; fails if another process sealed meanwhile, which one write transaction rules out
 
-INSERT INTO seals VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO semel_seals VALUES (?, ?, ?, ?, ?, ?)

@@ -1,10 +1,10 @@
 -- amend: a person gives or corrects the result of what a person resolved as happened.
 --
--- writes      records
+-- writes      semel_records
 -- parameters  the new token, outcome, by whom, tenant, scope, key, the token seen, now
 -- answers     the record as it stands now, nothing if it is not the one we saw, not a person's word, or closed
 
-UPDATE records SET
+UPDATE semel_records SET
     token = ?,
     outcome = ?,
     note = 'amended',

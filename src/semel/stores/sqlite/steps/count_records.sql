@@ -1,6 +1,6 @@
 -- count_records: how many records there are in each state, over all tenants.
 --
--- reads       records
+-- reads       semel_records
 -- answers     state, count
 
-SELECT state, count(*) FROM records GROUP BY state
+SELECT state, count(*) FROM semel_records GROUP BY state

@@ -1,7 +1,7 @@
 -- drop a document: it is gone. Its rows of `places` are removed beside it.
 --
--- writes      documents
+-- writes      semel_documents
 -- parameters  tenant, id
 -- answers     nothing
 
-DELETE FROM documents WHERE tenant = ? AND id = ?
+DELETE FROM semel_documents WHERE tenant = ? AND id = ?

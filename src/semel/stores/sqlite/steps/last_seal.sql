@@ -1,6 +1,6 @@
 -- last_seal: the newest seal.
 --
--- reads       seals
+-- reads       semel_seals
 -- answers     the seal, or nothing if there is none
 
-SELECT * FROM seals ORDER BY number DESC LIMIT 1
+SELECT * FROM semel_seals ORDER BY number DESC LIMIT 1

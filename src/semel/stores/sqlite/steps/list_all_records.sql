@@ -1,10 +1,10 @@
 -- list_all_records: records of all tenants whose window is open, newest first.
 --
--- reads       records, all of them: it is for a person's rare look
+-- reads       semel_records, all of them: it is for a person's rare look
 -- parameters  as for list_records, without the tenant
 -- answers     records
 
-SELECT * FROM records
+SELECT * FROM semel_records
 WHERE (created_at, id) < (?, ?)
     AND (? IS NULL OR scope = ?)
     AND (? IS NULL OR key = ?)

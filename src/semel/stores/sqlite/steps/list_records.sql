@@ -1,13 +1,13 @@
 -- list_records: records of a tenant whose window is open, newest first.
 --
--- reads       records by age
+-- reads       semel_records by age
 -- parameters  tenant, before (created_at, id: the largest values for "from the newest"), then each filter twice, NULL
 --             for none: scope, key, tool, ",state,state,"; now between the states' two; now, how many at most
 -- answers     records
 --
 -- A lapsed record counts as in doubt, swept or not.
 
-SELECT * FROM records
+SELECT * FROM semel_records
 WHERE tenant = ?
     AND (created_at, id) < (?, ?)
     AND (? IS NULL OR scope = ?)

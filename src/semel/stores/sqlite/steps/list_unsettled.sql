@@ -1,6 +1,6 @@
 -- list_unsettled: records of a tenant that are waiting, pending or in doubt, newest first.
 --
--- reads       records stopped; of records by due those whose `due` is at most :upto
+-- reads       semel_records stopped; of semel_records by due those whose `due` is at most :upto
 -- parameters  :tenant; :created_at, :id before which; filters, NULL for none: :scope, :key, :tool; :states, as
 --             ",state,state,"; :now; :upto, now if no live pending record is asked for; :limit
 -- answers     records
@@ -9,7 +9,7 @@
 
 SELECT * FROM (
     SELECT * FROM (
-        SELECT * FROM records INDEXED BY records_stopped
+        SELECT * FROM semel_records INDEXED BY semel_records_stopped
         WHERE state IN ('waiting', 'in_doubt')
             AND tenant = :tenant
             AND (created_at, id) < (:created_at, :id)
@@ -22,7 +22,7 @@ SELECT * FROM (
         LIMIT :limit
     )
     UNION ALL
-    SELECT * FROM records INDEXED BY records_by_due
+    SELECT * FROM semel_records INDEXED BY semel_records_by_due
     WHERE due <= :upto
         AND state = 'pending'
         AND tenant = :tenant

@@ -1,7 +1,7 @@
 -- look: the record at an address.
 --
--- reads       records
+-- reads       semel_records
 -- parameters  tenant, scope, key
 -- answers     the record, or nothing if there is none
 
-SELECT * FROM records WHERE tenant = ? AND scope = ? AND key = ?
+SELECT * FROM semel_records WHERE tenant = ? AND scope = ? AND key = ?

@@ -1,7 +1,7 @@
 -- newest_event: when the newest events happened, for the check of the clock.
 --
--- reads       events
+-- reads       semel_events
 -- parameters  how many of the newest to look at
 -- answers     the latest time, or NULL
 
-SELECT max(at_us) FROM (SELECT at_us FROM events ORDER BY seq DESC LIMIT ?)
+SELECT max(at_us) FROM (SELECT at_us FROM semel_events ORDER BY seq DESC LIMIT ?)

@@ -1,8 +1,8 @@
 -- put a document: it is there, in the place of the one with its id. Its rows of `places` are written beside it.
 --
--- writes      documents
+-- writes      semel_documents
 -- parameters  tenant, id, tag, places as a JSON list, body
 -- answers     nothing
 
-INSERT INTO documents (tenant, id, tag, places, body) VALUES (?, ?, ?, ?, ?)
+INSERT INTO semel_documents (tenant, id, tag, places, body) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (tenant, id) DO UPDATE SET tag = excluded.tag, places = excluded.places, body = excluded.body

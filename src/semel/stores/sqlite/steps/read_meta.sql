@@ -1,7 +1,7 @@
 -- read_meta: a fact of this store.
 --
--- reads       meta
+-- reads       semel_meta
 -- parameters  name
 -- answers     its value, or nothing
 
-SELECT value FROM meta WHERE name = ?
+SELECT value FROM semel_meta WHERE name = ?

@@ -1,7 +1,7 @@
 -- read_seals: seals in the order of their number.
 --
--- reads       seals
+-- reads       semel_seals
 -- parameters  after which number, how many at most
 -- answers     seals
 
-SELECT * FROM seals WHERE number > ? ORDER BY number LIMIT ?
+SELECT * FROM semel_seals WHERE number > ? ORDER BY number LIMIT ?

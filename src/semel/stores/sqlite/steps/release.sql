@@ -1,10 +1,10 @@
 -- release: nothing happened in this entry: free the key, unless an earlier entry is still in doubt.
 --
--- writes      records
+-- writes      semel_records
 -- parameters  expires_at, the note for a later entry, tenant, scope, key, token, the same note
 -- answers     the record as it stands now, nothing if it is not ours, settled, or was released before
 
-UPDATE records SET
+UPDATE semel_records SET
     state = CASE WHEN entries > 1 THEN 'in_doubt' ELSE 'released' END,
     entered_at = CASE WHEN entries > 1 THEN entered_at END,
     lease_until = NULL,

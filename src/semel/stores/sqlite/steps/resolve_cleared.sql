@@ -1,10 +1,10 @@
 -- resolve, did not happen: a person or a probe says that the attempt we saw took no effect.
 --
--- writes      records
+-- writes      semel_records
 -- parameters  the new token, expires_at, by whom, tenant, scope, key, the token seen, now
 -- answers     the record as it stands now, nothing if it is not the attempt we saw or not in doubt
 
-UPDATE records SET
+UPDATE semel_records SET
     state = 'cleared',
     token = ?,
     entries = 0,

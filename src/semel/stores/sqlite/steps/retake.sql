@@ -1,11 +1,11 @@
 -- retake: enter again, or for the first time after an approval, in place of the attempt that we saw.
 --
--- writes      records
+-- writes      semel_records
 -- parameters  token, now, now, lease_until, tenant, scope, key, the token seen, now, now,
 --             the time after which the first entry must have been
 -- answers     the record as it stands now, nothing if it is not the attempt we saw, alive, or entered too long ago
 
-UPDATE records SET
+UPDATE semel_records SET
     state = 'pending',
     token = ?,
     fence = max(fence + 1, ?),

@@ -1,14 +1,14 @@
 -- scan, oldest first: documents of a shelf, lowest score first, then byte by byte by id.
 --
--- reads       places, documents
+-- reads       semel_places, semel_documents
 -- parameters  shelf, tenant, after (score, id: the smallest values for "from the beginning"), upto (the largest for
 --             none), how many at most
 -- answers     id, body, tag, places of each
 --
 -- LEFT JOIN, so that a place without its document shows as damage and not as absence.
 
-SELECT places.id, documents.body, documents.tag, documents.places
-FROM places LEFT JOIN documents ON documents.tenant = places.tenant AND documents.id = places.id
-WHERE places.shelf = ? AND places.tenant = ? AND (places.score, places.id) > (?, ?) AND places.score <= ?
-ORDER BY places.score, places.id
+SELECT semel_places.id, semel_documents.body, semel_documents.tag, semel_documents.places
+FROM semel_places LEFT JOIN semel_documents ON semel_documents.tenant = semel_places.tenant AND semel_documents.id = semel_places.id
+WHERE semel_places.shelf = ? AND semel_places.tenant = ? AND (semel_places.score, semel_places.id) > (?, ?) AND semel_places.score <= ?
+ORDER BY semel_places.score, semel_places.id
 LIMIT ?

@@ -1,10 +1,10 @@
 -- unsealed_events: the next events that no seal covers.
 --
--- reads       events, seals
+-- reads       semel_events, semel_seals
 -- parameters  how many at most
 -- answers     events, oldest first
 
-SELECT * FROM events
-WHERE seq > coalesce((SELECT max(last_seq) FROM seals), 0)
+SELECT * FROM semel_events
+WHERE seq > coalesce((SELECT max(last_seq) FROM semel_seals), 0)
 ORDER BY seq
 LIMIT ?

@@ -1,7 +1,7 @@
 -- write_meta: write a fact of this store down, once.
 --
--- writes      meta
+-- writes      semel_meta
 -- parameters  name, value
 -- answers     nothing; a value that is there already stays
 
-INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING
+INSERT INTO semel_meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING

@@ -1,0 +1,138 @@
+"""The connection that is lent to a tool: it can do all but end the transaction, and touch what is Semel's.
+
+Two lines: methods that would end it say so at once, and SQLite itself asks `_judge` about every statement
+that it prepares, however it comes.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any, NoReturn
+
+from semel.errors import ContractError
+from semel.transaction import refusal
+
+_ENDING = {sqlite3.SQLITE_TRANSACTION, sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH}
+_CHANGING = {
+    sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE, sqlite3.SQLITE_ALTER_TABLE,
+    sqlite3.SQLITE_CREATE_INDEX, sqlite3.SQLITE_CREATE_TABLE, sqlite3.SQLITE_CREATE_TRIGGER,
+    sqlite3.SQLITE_CREATE_TEMP_TRIGGER, sqlite3.SQLITE_CREATE_VIEW, sqlite3.SQLITE_DROP_INDEX,
+    sqlite3.SQLITE_DROP_TABLE, sqlite3.SQLITE_DROP_TRIGGER, sqlite3.SQLITE_REINDEX,
+}  # fmt: skip
+
+# Pragmas that only look, although they have an argument, or hold for this transaction alone.
+_LOOKING = {
+    "table_info", "table_xinfo", "table_list", "index_list", "index_info", "index_xinfo", "foreign_key_list",
+    "foreign_key_check", "defer_foreign_keys",
+}  # fmt: skip
+
+_OURS = "semel_"
+
+
+class LentConnection(sqlite3.Connection):
+    """Of the store, for as long as a tool runs."""
+
+    refused: str = ""  # what the last statement was refused for
+
+    def lend(self) -> None:
+        """From here on it can do all but what it must not."""
+        super().set_authorizer(self._judge)
+
+    def take_back(self) -> None:
+        super().set_authorizer(None)
+
+    def give_up(self) -> None:
+        """It is closed, and what was not committed is rolled back."""
+        super().close()
+
+    def _judge(self, action: int, first: str | None, second: str | None, *_: Any) -> int:
+        self.refused = _objection(action, first or "", second)
+        return sqlite3.SQLITE_DENY if self.refused else sqlite3.SQLITE_OK
+
+    # --- what ends it -----------------------------------------------------------------------------
+
+    def commit(self) -> NoReturn:
+        raise refusal("commit()")
+
+    def rollback(self) -> NoReturn:
+        raise refusal("rollback()")
+
+    def close(self) -> NoReturn:
+        raise refusal("close()")
+
+    def executescript(self, *_: Any) -> NoReturn:
+        raise refusal("executescript(), which commits first,")
+
+    def __enter__(self) -> NoReturn:
+        raise refusal("`with connection:`, which commits at its end,")
+
+    def set_authorizer(self, *_: Any) -> NoReturn:
+        raise refusal("set_authorizer()")
+
+    def deserialize(self, *_: Any, **__: Any) -> NoReturn:
+        raise refusal("deserialize()")
+
+    @property
+    def isolation_level(self) -> None:
+        """As the store's own: the driver begins and commits nothing by itself."""
+        return None
+
+    @isolation_level.setter
+    def isolation_level(self, _: Any) -> NoReturn:
+        raise refusal("a change of isolation_level")
+
+    # --- statements -------------------------------------------------------------------------------
+
+    def cursor(self, factory: Any = None) -> Any:
+        return super().cursor(LentCursor if factory is None else factory)
+
+
+class LentCursor(sqlite3.Cursor):
+    """Says in words what SQLite calls "not authorized"."""
+
+    connection: LentConnection
+
+    def execute(self, *said: Any) -> LentCursor:
+        try:
+            super().execute(*said)
+        except sqlite3.DatabaseError as error:
+            self._explain(error)
+            raise
+        return self
+
+    def executemany(self, *said: Any) -> LentCursor:
+        try:
+            super().executemany(*said)
+        except sqlite3.DatabaseError as error:
+            self._explain(error)
+            raise
+        return self
+
+    def executescript(self, *_: Any) -> NoReturn:
+        raise refusal("executescript(), which commits first,")
+
+    def _explain(self, error: sqlite3.DatabaseError) -> None:
+        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_AUTH:
+            raise refused(self.connection.refused) from error
+
+
+def _objection(action: int, first: str, second: str | None) -> str:
+    """What there is to say against it; nothing, if nothing."""
+    if action in _ENDING:
+        return first if action == sqlite3.SQLITE_TRANSACTION else "ATTACH or DETACH"
+    if action == sqlite3.SQLITE_PRAGMA and second is not None and first.lower() not in _LOOKING:
+        return f"PRAGMA {first}"
+    if action in _CHANGING:
+        for name in (first, second or ""):
+            if name.lower().startswith(_OURS):
+                return name
+    return ""
+
+
+def refused(what: str) -> ContractError:
+    if not what.lower().startswith(_OURS):
+        return refusal(what)
+    return ContractError(
+        f"{what} is Semel's own, which a tool does not change; nothing of the statement was done.",
+        corrective_action="Name tables of the application otherwise than semel_….",
+    )
