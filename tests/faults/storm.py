@@ -40,6 +40,9 @@ CROWD = 3
 # Some callers come to a key while it is new, others when all is over.
 FRESH_PER_S, NEAR = 12, 10
 
+# Between two calls of a caller, most of which are replays.
+PAUSE_S = 0.01
+
 DOORS = ("main thread", "threads", "tasks")
 
 # How long a caller that was asked to end may take before it is killed.
@@ -78,6 +81,9 @@ class Answers:
             os.write(file, f"{line}\n".encode())
         finally:
             os.close(file)
+
+    def size(self) -> int:
+        return os.stat(self.path).st_size if os.path.exists(self.path) else 0
 
     def read(self) -> list[Answer]:
         if not os.path.exists(self.path):
@@ -154,11 +160,13 @@ class Caller:
     def _alone(self) -> None:
         while not self._stopping:
             self._call(self._next())
+            SYSTEM.sleep(self._chance.random() * PAUSE_S)
 
     def _in_threads(self) -> None:
         with ThreadPoolExecutor(CROWD) as threads:
             while not self._stopping:
                 list(threads.map(self._call, [self._next() for _ in range(CROWD)]))
+                SYSTEM.sleep(self._chance.random() * PAUSE_S)
 
     def _in_tasks(self) -> None:
         asyncio.run(self._tasks())
@@ -166,6 +174,7 @@ class Caller:
     async def _tasks(self) -> None:
         while not self._stopping:
             await asyncio.gather(*(self._task(self._next()) for _ in range(CROWD)))
+            await asyncio.sleep(self._chance.random() * PAUSE_S)
 
     async def _task(self, account: str) -> None:
         note = f"{os.getpid()}-{self._chance.random()}"
@@ -273,11 +282,19 @@ class Storm:
             self._callers = [pid for pid in self._callers if self._nursery.lives(pid)]
             while len(self._callers) < CALLERS:
                 self._callers.append(self._nursery.caller(self._told()))
+            self._let_them_work()
             strike = self._chance.choices(
                 (self._kill, self._freeze, self._interrupt, self._end, self._resolve), (4, 3, 3, 2, 4)
             )[0]
             strike(self._chance.choice(self._callers), ledger)
-            SYSTEM.sleep(self._chance.random() * 0.2)
+
+    def _let_them_work(self) -> None:
+        """For a moment, and until one of them got something done: on a busy machine none would live to."""
+        give_up_at = SYSTEM.monotonic() + GRACE_S
+        SYSTEM.sleep(self._chance.random() * 0.2)
+        size = self.answers.size()
+        while self.answers.size() == size and SYSTEM.monotonic() < give_up_at:
+            SYSTEM.sleep(0.005)
 
     def _told(self) -> dict[str, Any]:
         return {
