@@ -1,0 +1,372 @@
+"""A storm: processes that call the same keys, and die, freeze and are interrupted at random.
+
+    python -m tests.faults.storm
+
+is the nursery: it has imported everything, and forks a caller for each line of JSON that it reads. What
+callers did to the world is in the bank's book, what they got to hear in a file of answers; both outlive them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import semel
+from semel.clock import SYSTEM
+from semel.errors import SemelError
+from semel.record import State, effective_state
+from tests.faults.bank import Bank
+from tests.faults.caller import Heard, acall, call
+from tests.faults.payment import POLICIES, Declined, nothing, payment
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# A caller waits for others, and its lease is short: more than a few at once add nothing but waiting.
+CALLERS = 4
+CROWD = 3
+
+# Some callers come to a key while it is new, others when all is over.
+FRESH_PER_S, NEAR = 12, 10
+
+# Between two calls of a caller, most of which are replays.
+PAUSE_S = 0.01
+
+DOORS = ("main thread", "threads", "tasks")
+
+# How long a caller that was asked to end may take before it is killed.
+GRACE_S = 3.0
+
+
+def policy_of(account: str) -> str:
+    return POLICIES[int(account.partition("-")[2]) % len(POLICIES)]
+
+
+class Answer(NamedTuple):
+    """What a caller heard about an account."""
+
+    account: str
+    receipt: dict[str, Any] | None
+    code: str | None
+    raised: str | None
+
+
+class Answers:
+    """The file of what was heard: a line is one write, so that a kill leaves whole lines."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = str(path)
+
+    def add(self, account: str, heard: Heard) -> None:
+        receipt = None if heard.receipt is None else vars(heard.receipt)
+        self._write(json.dumps(Answer(account, receipt, heard.code, heard.raised)))
+
+    def complain(self, text: str) -> None:
+        self._write(json.dumps(["complaint", None, None, text]))
+
+    def _write(self, line: str) -> None:
+        file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(file, f"{line}\n".encode())
+        finally:
+            os.close(file)
+
+    def size(self) -> int:
+        return os.stat(self.path).st_size if os.path.exists(self.path) else 0
+
+    def read(self) -> list[Answer]:
+        if not os.path.exists(self.path):
+            return []
+        return [Answer(*json.loads(line)) for line in Path(self.path).read_text().splitlines()]
+
+
+# --- a caller -----------------------------------------------------------------------------------------
+
+
+class Caller:
+    """One process in the storm. It calls until it is told to end, or is ended."""
+
+    def __init__(self, told: dict[str, Any]) -> None:
+        self._told = told
+        self._chance = random.Random(told["seed"])
+        self._bank, self._answers = Bank(told["bank"]), Answers(told["answers"])
+        self._ledger = semel.open(told["url"])
+        self._stopping = False
+        self._tools = {policy: self._tool(policy) for policy in POLICIES}
+
+    def _tool(self, policy: str) -> Any:
+        return payment(
+            self._bank,
+            policy,
+            asynchronous=self._told["door"] == "tasks",
+            before=self._fate((Declined, TimeoutError)),
+            after=self._fate((TimeoutError,)),
+        )
+
+    def _fate(self, failures: tuple[type[Exception], ...]) -> Callable[[], None]:
+        """What happens in the middle of a tool: mostly nothing."""
+
+        def strike() -> None:
+            luck = self._chance.random()
+            if luck < 0.02:
+                os.kill(os.getpid(), signal.SIGKILL)
+            elif luck < 0.06:
+                raise self._chance.choice(failures)
+            elif luck < 0.3:
+                SYSTEM.sleep(self._chance.random() * 0.05)
+            else:
+                nothing()
+
+        return strike
+
+    def end(self, *_: object) -> None:
+        """The handler of SIGTERM: some programs close the ledger there, others on their way out."""
+        self._stopping = True
+        if self._told["closes_in_handler"]:
+            self._ledger.close()
+        sys.exit(0)
+
+    def run(self) -> None:
+        signal.signal(signal.SIGTERM, self.end)
+        doors = {"main thread": self._alone, "threads": self._in_threads, "tasks": self._in_tasks}
+        while not self._stopping:
+            try:
+                doors[self._told["door"]]()
+            except (KeyboardInterrupt, asyncio.CancelledError):
+                pass  # it came between two calls
+        self._ledger.close()
+
+    def _next(self) -> str:
+        elapsed_s = SYSTEM.monotonic() - self._told["began"]
+        return f"acc-{max(0, int(elapsed_s * FRESH_PER_S) - self._chance.randrange(NEAR))}"
+
+    def _call(self, account: str) -> None:
+        note = f"{os.getpid()}-{self._chance.random()}"
+        self._answers.add(
+            account, call(self._ledger, self._tools[policy_of(account)], account=account, note=note)
+        )
+
+    def _alone(self) -> None:
+        while not self._stopping:
+            self._call(self._next())
+            SYSTEM.sleep(self._chance.random() * PAUSE_S)
+
+    def _in_threads(self) -> None:
+        with ThreadPoolExecutor(CROWD) as threads:
+            while not self._stopping:
+                list(threads.map(self._call, [self._next() for _ in range(CROWD)]))
+                SYSTEM.sleep(self._chance.random() * PAUSE_S)
+
+    def _in_tasks(self) -> None:
+        asyncio.run(self._tasks())
+
+    async def _tasks(self) -> None:
+        while not self._stopping:
+            await asyncio.gather(*(self._task(self._next()) for _ in range(CROWD)))
+            await asyncio.sleep(self._chance.random() * PAUSE_S)
+
+    async def _task(self, account: str) -> None:
+        note = f"{os.getpid()}-{self._chance.random()}"
+        tool = self._tools[policy_of(account)]
+        try:
+            heard = await acall(self._ledger, tool, account=account, note=note)
+        except (Declined, TimeoutError) as error:
+            heard = Heard(raised=type(error).__name__)
+        self._answers.add(account, heard)
+
+
+def one_caller(told: dict[str, Any]) -> None:
+    try:
+        Caller(told).run()
+    except (SystemExit, KeyboardInterrupt):
+        pass
+    except SemelError as error:
+        # The store was away, or closed by the handler of a signal.
+        Answers(told["answers"]).add("acc-0", Heard(code=error.code))
+    except BaseException:
+        Answers(told["answers"]).complain(traceback.format_exc())
+
+
+def nursery() -> None:
+    """A caller for each line. Those that ended stay zombies, so that no number is given out twice."""
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            try:
+                one_caller(json.loads(line))
+            finally:
+                os._exit(0)
+        sys.stdout.write(f"{child}\n")
+        sys.stdout.flush()
+
+
+# --- the weather --------------------------------------------------------------------------------------
+
+
+class Nursery:
+    """The nursery's process, from outside."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.storm"],
+            cwd=ROOT,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        self._pids: list[int] = []
+
+    def caller(self, told: dict[str, Any]) -> int:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(told) + "\n")
+        self._process.stdin.flush()
+        self._pids.append(int(self._process.stdout.readline()))
+        return self._pids[-1]
+
+    def lives(self, pid: int) -> bool:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return state != "Z"
+
+    def close(self) -> None:
+        """Nobody is left, frozen ones included."""
+        for pid in self._pids:
+            os.kill(pid, signal.SIGKILL)
+        self._process.communicate(timeout=GRACE_S * 10)
+
+
+@contextmanager
+def nursery_of_callers() -> Iterator[Nursery]:
+    nursery = Nursery()
+    try:
+        yield nursery
+    finally:
+        nursery.close()
+
+
+class Storm:
+    """What happens to the callers, and how often, follows from the seed; when exactly, from the machine."""
+
+    def __init__(self, url: str, folder: Path, seed: int, nursery: Nursery) -> None:
+        self._url, self._nursery = url, nursery
+        self._chance = random.Random(seed)
+        self.bank, self.answers = Bank(folder / "bank.jsonl"), Answers(folder / "answers.jsonl")
+        self._began = SYSTEM.monotonic()
+        self._callers: list[int] = []
+        self._later: list[threading.Timer] = []
+        self.strikes = dict.fromkeys(("kill", "freeze", "interrupt", "end", "resolve"), 0)
+
+    def rage(self, ledger: semel.Ledger, seconds: float) -> None:
+        """So many seconds of it; afterwards every caller has ended."""
+        try:
+            self._rage(ledger, seconds)
+            self._end_all()
+        finally:
+            for timer in self._later:
+                timer.cancel()
+                timer.join()
+
+    def _rage(self, ledger: semel.Ledger, seconds: float) -> None:
+        while SYSTEM.monotonic() - self._began < seconds:
+            self._callers = [pid for pid in self._callers if self._nursery.lives(pid)]
+            while len(self._callers) < CALLERS:
+                self._callers.append(self._nursery.caller(self._told()))
+            self._let_them_work()
+            strike = self._chance.choices(
+                (self._kill, self._freeze, self._interrupt, self._end, self._resolve), (4, 3, 3, 2, 4)
+            )[0]
+            strike(self._chance.choice(self._callers), ledger)
+
+    def _let_them_work(self) -> None:
+        """For a moment, and until one of them got something done: on a busy machine none would live to."""
+        give_up_at = SYSTEM.monotonic() + GRACE_S
+        SYSTEM.sleep(self._chance.random() * 0.2)
+        size = self.answers.size()
+        while self.answers.size() == size and SYSTEM.monotonic() < give_up_at:
+            SYSTEM.sleep(0.005)
+
+    def _told(self) -> dict[str, Any]:
+        return {
+            "url": self._url,
+            "bank": self.bank.path,
+            "answers": self.answers.path,
+            "seed": self._chance.random(),
+            "began": self._began,
+            "door": self._chance.choice(DOORS),
+            "closes_in_handler": self._chance.random() < 0.5,
+        }
+
+    def _kill(self, pid: int, _: semel.Ledger) -> None:
+        self.strikes["kill"] += 1
+        os.kill(pid, signal.SIGKILL)
+
+    def _freeze(self, pid: int, _: semel.Ledger) -> None:
+        """For a moment, or past its lease, while the others go on."""
+        self.strikes["freeze"] += 1
+        os.kill(pid, signal.SIGSTOP)
+        self._send_later(self._chance.random() * 1.2, pid, signal.SIGCONT)
+
+    def _interrupt(self, pid: int, _: semel.Ledger) -> None:
+        self.strikes["interrupt"] += 1
+        os.kill(pid, signal.SIGINT)
+
+    def _end(self, pid: int, _: semel.Ledger) -> None:
+        self.strikes["end"] += 1
+        os.kill(pid, signal.SIGTERM)
+        self._send_later(GRACE_S, pid, signal.SIGKILL)
+
+    def _send_later(self, seconds: float, pid: int, number: signal.Signals) -> None:
+        self._later.append(threading.Timer(seconds, os.kill, (pid, number)))
+        self._later[-1].start()
+
+    def _resolve(self, _: int, ledger: semel.Ledger) -> None:
+        """Somebody looks at what is parked, asks the bank, and says what it says."""
+        parked = [
+            record
+            for record in ledger.records.list(state=State.IN_DOUBT, limit=20)
+            if '"park"' in record.asked.terms
+        ]
+        if not parked:
+            return
+        self.strikes["resolve"] += 1
+        record = self._chance.choice(parked)
+        receipt = self.bank.receipt(record.asked.at.key)
+        try:
+            if receipt is None:
+                ledger.records.resolve(record.asked.id, "did_not_happen", by="ann")
+            else:
+                ledger.records.resolve(record.asked.id, "happened", by="ann", result=vars(receipt))
+        except SemelError:
+            pass  # its owner came back, or somebody else was quicker
+
+    def _end_all(self) -> None:
+        for pid in self._callers:
+            os.kill(pid, signal.SIGCONT)
+            os.kill(pid, signal.SIGTERM)
+        give_up_at = SYSTEM.monotonic() + GRACE_S
+        while any(map(self._nursery.lives, self._callers)) and SYSTEM.monotonic() < give_up_at:
+            SYSTEM.sleep(0.01)
+        for pid in self._callers:
+            os.kill(pid, signal.SIGKILL)
+
+
+def pending(ledger: semel.Ledger) -> list[str]:
+    """Keys that somebody still works on, by the store's clock."""
+    now_us = ledger.clock.now_us()
+    records = ledger.records.list(limit=100_000)
+    return [record.asked.at.key for record in records if effective_state(record, now_us) is State.PENDING]
+
+
+if __name__ == "__main__":
+    nursery()

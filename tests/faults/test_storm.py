@@ -1,0 +1,154 @@
+"""Random processes, signals, policies and doors on one store; effects are counted outside, judged at the end.
+
+`SEMEL_STORM_S` says how many seconds each store's storm takes, `SEMEL_STORM_SEED` repeats one as far as a
+machine lets it be repeated.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+import semel
+from semel.audit import CLAIMED, RELEASED, RESOLVED, RETAKEN, Event
+from semel.audit_report import verify
+from semel.record import State
+from semel.stores.base import ReadEvents
+from tests.faults.bank import Entry, Receipt
+from tests.faults.caller import Heard, call
+from tests.faults.checks import assert_history_holds, assert_rising, until
+from tests.faults.payment import payment
+from tests.faults.places import PLACES, SQLITE, Place
+from tests.faults.storm import Answer, Storm, nursery_of_callers, pending, policy_of
+
+# Long enough that every kind of strike meets every kind of call some hundred times.
+LONG_S = float(os.environ.get("SEMEL_STORM_S", "150"))
+# Long enough to see that the storm itself works.
+SHORT_S = 8.0
+
+# What a caller may hear in a storm; anything else is a defect.
+CODES = {
+    None,
+    "OUTCOME_UNKNOWN",
+    "OWNERSHIP_LOST",
+    "RETRY_IN_FLIGHT",
+    "STORE_UNAVAILABLE",
+    "UPSTREAM_TIMEOUT",
+}
+RAISED = {None, "CancelledError", "Declined", "KeyboardInterrupt", "SystemExit", "TimeoutError"}
+
+
+@pytest.fixture
+def seed() -> int:
+    """Printed, so that a failure names it."""
+    seed = int(os.environ.get("SEMEL_STORM_SEED", random.SystemRandom().randrange(1 << 32)))
+    print(f"repeat it with SEMEL_STORM_SEED={seed}")
+    return seed
+
+
+def test_a_short_storm_breaks_no_promise(tmp_path, seed) -> None:
+    weather(SQLITE, tmp_path, seed, SHORT_S)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+def test_a_storm_breaks_no_promise(place, tmp_path, seed) -> None:
+    weather(place, tmp_path, seed, LONG_S)
+
+
+def weather(place: Place, folder: Path, seed: int, seconds: float) -> None:
+    url = place.url(folder)
+    with nursery_of_callers() as nursery, semel.open(url) as ledger:
+        storm = Storm(url, folder, seed, nursery)
+        storm.rage(ledger, seconds)
+        entries = storm.bank.entries()
+        print(f"{len(entries)} effects, {len(storm.answers.read())} answers, {storm.strikes}")
+        until(lambda: not pending(ledger), "nobody holds a key any more")
+        judge(ledger, storm)
+
+
+def judge(ledger: semel.Ledger, storm: Storm) -> None:
+    entries, answers = by_account(storm.bank.entries()), storm.answers.read()
+    assert [answer for answer in answers if unexpected(answer)] == []
+    histories = by_key(events_of(ledger))
+    for account, paid in entries.items():
+        judge_entries(policy_of(account), paid, histories[paid[0].key])
+    judge_replays(ledger, storm, answers)
+    assert_history_holds(ledger)
+    assert verify(ledger.store, tenants=["default"]).whole
+
+
+def unexpected(answer: Answer) -> bool:
+    return answer.code not in CODES or answer.raised not in RAISED
+
+
+def by_account(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
+    grouped: dict[str, list[Entry]] = defaultdict(list)
+    for entry in entries:
+        grouped[entry.account].append(entry)
+    return grouped
+
+
+def events_of(ledger: semel.Ledger) -> Iterator[Event]:
+    after = 0
+    while events := ledger.store.ask(ReadEvents(after=after)):
+        yield from events
+        after = events[-1].seq
+
+
+def by_key(events: Iterator[Event]) -> dict[str, list[Event]]:
+    grouped: dict[str, list[Event]] = defaultdict(list)
+    for event in events:
+        grouped[event.key].append(event)
+    return grouped
+
+
+def judge_entries(policy: str, entries: list[Entry], history: list[Event]) -> None:
+    """Every effect belongs to an attempt that was acknowledged, and the policy allowed that attempt."""
+    attempts = [event.fence for event in history if event.kind in (CLAIMED, RETAKEN)]
+    assert_rising(attempts)
+    fences = [entry.fence for entry in entries]
+    assert len(fences) == len(set(fences)), f"an attempt had two effects: {entries}"
+    assert set(fences) <= set(attempts), f"an effect without an acknowledged claim: {entries}"
+    assert len({(entry.key, entry.account, entry.amount) for entry in entries}) == 1
+    if policy in ("park", "probe"):
+        freed = sum(frees(event) for event in history)
+        assert len(attempts) <= 1 + freed, (
+            f"entered again, though nobody said that it did not happen: {history}"
+        )
+    if policy == "retry":
+        assert len({entry.note for entry in entries}) == 1, f"not the first call's arguments: {entries}"
+
+
+def frees(event: Event) -> bool:
+    """Whether a key may be entered again after it: its tool was refused, or somebody said so."""
+    return event.kind == RELEASED or (event.kind == RESOLVED and event.state == State.CLEARED.value)
+
+
+def judge_replays(ledger: semel.Ledger, storm: Storm, answers: Sequence[Answer]) -> None:
+    """Everybody who got a receipt of an account got the same one, and whoever comes now gets it too."""
+    receipts: dict[str, list[Receipt]] = defaultdict(list)
+    for answer in answers:
+        if answer.receipt is not None:
+            receipts[answer.account].append(Receipt(**answer.receipt))
+    for account, heard in receipts.items():
+        tool = payment(storm.bank, policy_of(account))
+        before = storm.bank.entries(account)
+        now = call(ledger, tool, account=account, note="after the storm")
+        assert {*heard, now.receipt} == {heard[0]}, f"{account}: not everybody heard the same"
+        assert storm.bank.entries(account) == before
+    for account in by_account(storm.bank.entries()).keys() - receipts.keys():
+        assert_service_goes_on(ledger, storm, account)
+
+
+def assert_service_goes_on(ledger: semel.Ledger, storm: Storm, account: str) -> None:
+    """Nobody heard a result: whoever comes now gets one, or hears that a person has to say."""
+    tool = payment(storm.bank, policy_of(account))
+    heard = call(ledger, tool, account=account, note="after the storm")
+    parked = Heard(code="OUTCOME_UNKNOWN")
+    assert heard.receipt is not None or (policy_of(account) == "park" and heard == parked), (account, heard)
