@@ -27,7 +27,6 @@ from semel.drive import (
 )
 from semel.flow import calls
 from semel.keys import Key, fingerprint
-from semel.limits import SETTLE_BUDGET_S
 from semel.meaning import Meaning, meaning
 from semel.outcome import recorded_error, replayed_value, stored_error, stored_value, told_by
 from semel.record import (
@@ -538,7 +537,7 @@ def _still_ours(reply: Reply, token: bytes) -> Record:
 def _finish(call: Call, command: Settle | Park | Release) -> Generator[Wish, Any, Reply]:
     """The reply to the last word of an attempt, asked for again while the store is away.
 
-    After `SETTLE_BUDGET_S` the keeper goes on in the background, and the caller is told that it is in doubt.
+    After the store's `settle_wait` the keeper goes on in the background, and the caller is told of the doubt.
     """
     give_up, pause_s = 0.0, 0.01
     while True:
@@ -553,7 +552,7 @@ def _finish(call: Call, command: Settle | Park | Release) -> Generator[Wish, Any
                 text = "The tool ran, but the ledger was closed before its outcome was recorded."
                 raise in_doubt_error(call.contract, text) from away
             now = yield ELAPSED
-            give_up = give_up or now + SETTLE_BUDGET_S
+            give_up = give_up or now + call.ledger.store.settle_wait_s
             if now + pause_s >= give_up:
                 _defer(call, command)
                 text = "The tool ran, but the store did not take its outcome."

@@ -16,8 +16,9 @@ NAME_BYTES_MAX = 512
 # Error texts are for people; a stack of HTML from a proxy is not.
 MESSAGE_CHARS_MAX = 2_000
 
-# How long a lost settlement is repeated in the foreground before the caller is told that it is in doubt.
-SETTLE_BUDGET_S = 5.0
+# How long a lost settlement is repeated in the foreground before the caller is told that it is in doubt. A
+# server that restarts is back by then; the store's URL may say otherwise.
+SETTLE_WAIT_S = 5.0
 
 # Settled records kept in the process: enough for the hot keys of a busy worker, small beside its own memory.
 CACHE_RECORDS_MAX = 8_192

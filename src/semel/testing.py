@@ -106,6 +106,7 @@ class WrappedStore(Store):
         self.audit = inner.audit
         self.lanes = inner.lanes
         self.transactional = inner.transactional
+        self.settle_wait_s = inner.settle_wait_s
         self.waiters = inner.waiters
 
     def before(self, name: str) -> None:

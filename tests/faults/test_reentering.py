@@ -100,6 +100,20 @@ def test_code_that_comes_back_in_at_any_moment_of_a_call_is_served_or_refused_at
 
 
 @EVERYWHERE
+def test_code_that_comes_back_in_on_the_thread_of_an_event_loop_is_served_or_refused_at_once(
+    play: Play, bank: Bank
+) -> None:
+    process = play("comes_back", deed="pay", asynchronous=True, every=EVERY)
+    check_deeds("pay", process, bank, 20)
+
+
+@EVERYWHERE
+def test_a_ledger_that_is_closed_on_the_thread_of_an_event_loop_is_closed(play: Play, bank: Bank) -> None:
+    process = play("closes", exits=False, asynchronous=True, every=EVERY)
+    check_closes(False, process, bank, 20)
+
+
+@EVERYWHERE
 @ON_BOTH
 @pytest.mark.parametrize("exits", [True, False], ids=["and exits", "and goes on"])
 def test_a_ledger_that_is_closed_at_any_moment_of_a_call_is_closed_and_the_call_ends_as_it_should(

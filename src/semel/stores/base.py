@@ -25,6 +25,7 @@ from semel.audit import Event, Seal
 from semel.clock import SYSTEM, Clock
 from semel.errors import ContractError
 from semel.gates import Flag, inside
+from semel.limits import SETTLE_WAIT_S
 from semel.record import Address, Command, Record, Reply, State
 from semel.transaction import Transaction
 
@@ -162,6 +163,9 @@ class Store(ABC):
 
     # Longer than a year, so that a yearly audit still finds the whole of it.
     audit_kept_us: int = 400 * 86_400_000_000
+
+    # How long a call that has run goes on trying to record itself; `?settle_wait=` on the URL.
+    settle_wait_s: float = SETTLE_WAIT_S
 
     def __init__(self) -> None:
         self.waiters = Waiters()

@@ -8,7 +8,9 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from semel.clock import SYSTEM, Clock
+from semel.durations import microseconds
 from semel.errors import OpenError
+from semel.limits import SETTLE_WAIT_S
 from semel.stores.base import Store
 
 _FORMS = (
@@ -19,8 +21,9 @@ _FORMS = (
 class StoreUrl:
     """A store's URL and the options on its query; it is shown without its password."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, everywhere: tuple[str, ...] = ()) -> None:
         self.text = text
+        self._everywhere = everywhere  # options that all kinds have
         self.shown = hide_password(text)
         try:
             self.parts = urlsplit(text)
@@ -35,7 +38,8 @@ class StoreUrl:
         return OpenError(f"{self.shown!r} {what}. Nothing was opened.")
 
     def allow(self, *names: str) -> None:
-        """OpenError if there is an option besides these."""
+        """OpenError if there is an option besides these and those that all kinds have."""
+        names = (*names, *self._everywhere)
         unknown = sorted(self._options.keys() - set(names))
         if unknown:
             raise self.error(f"has the unknown option {', '.join(unknown)}; there are {', '.join(names)}")
@@ -49,6 +53,15 @@ class StoreUrl:
         if chosen not in choices:
             raise self.error(f"says {name}={chosen}; it is one of {', '.join(choices)}")
         return chosen
+
+    def seconds(self, name: str, default_s: float) -> float:
+        """The option, which is a duration."""
+        if name not in self._options:
+            return default_s
+        try:
+            return microseconds(self._options[name], name) / 1e6
+        except ValueError as wrong:
+            raise self.error(f"is wrong: {wrong}") from None
 
     @property
     def audit_on(self) -> bool:
@@ -65,7 +78,11 @@ def open_store(url: str, clock: Clock = SYSTEM) -> Store:
         raise OpenError(
             f"{hide_password(url)!r} is not a store's URL. There are {_FORMS}. Nothing was opened."
         )
-    return opener(StoreUrl(url), clock)
+    said = StoreUrl(url, everywhere=("settle_wait",))
+    settle_wait_s = said.seconds("settle_wait", SETTLE_WAIT_S)
+    store = opener(said, clock)
+    store.settle_wait_s = settle_wait_s
+    return store
 
 
 def _memory(url: StoreUrl, clock: Clock) -> Store:
