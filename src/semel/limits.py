@@ -16,6 +16,9 @@ NAME_BYTES_MAX = 512
 # Error texts are for people; a stack of HTML from a proxy is not.
 MESSAGE_CHARS_MAX = 2_000
 
+# Where an exception came from: a hundred frames with long names.
+TRACEBACK_BYTES_MAX = 16 * 1024
+
 # How long a lost settlement is repeated in the foreground before the caller is told that it is in doubt. A
 # server that restarts is back by then; the store's URL may say otherwise.
 SETTLE_WAIT_S = 5.0

@@ -35,13 +35,15 @@ COMMANDS = [
     ("tools", "list"),
     ("tools", "show", "nothing"),
     ("approvals", "list"),
+    ("approvals", "show", "job_" + "0" * 32),
     ("approvals", "approve", "job_" + "0" * 32),
     ("approvals", "reject", "job_" + "0" * 32),
     ("audit", "duplicates"),
     ("audit", "export"),
 ]
 
-ONLY_AT_A_STORE = [("audit", "verify"), ("doctor",), ("audit", "export", "--all-tenants")]
+ONLY_AT_A_STORE = [("audit", "export", "--all-tenants")]
+URL_ALONE = [("audit", "verify"), ("doctor",), ("keys", "list")]
 
 
 @semel.tool_contract(class_="write-non-idempotent")
@@ -187,6 +189,7 @@ def test_a_refusal_has_the_same_code_and_exit_in_both_ways(both: Both, ledger: L
         (("records", "show", ""), "RECORD_NOT_FOUND"),
         (("records", "resolve", settled, "--did-not-happen"), "RECORD_NOT_IN_DOUBT"),
         (("approvals", "approve", "job_" + "0" * 32), "job_not_found"),
+        (("approvals", "show", "job_" + "0" * 32), "job_not_found"),
     ]:
         for where in (both.at_store, both.at_server):
             result = run(*words, "--json", *where)
@@ -346,6 +349,7 @@ def test_questions_of_tools_and_of_jobs_are_listed_and_decided_alike(
     listed = both.same("approvals", "list")["items"]
     assert [item["job_id"] for item in listed] == [call_id, job_id]
     assert both.same("approvals", "list", "--status", "waiting")["items"] == listed
+    assert [both.same("approvals", "show", item["job_id"]) for item in listed] == listed
     [record] = ledger.records.list()
     [approve, _] = both.same("records", "show", record.asked.id)["next"]
     assert approve.split()[:4] == ["semel", "approvals", "approve", call_id]
@@ -490,6 +494,16 @@ def test_what_needs_the_store_says_so(served: Served, words) -> None:
     result = run(*words, "--server", served.url)
     assert (result.exit_code, result.stdout) == (2, "")
     assert "with --url" in result.stderr
+
+
+@pytest.mark.parametrize("words", URL_ALONE, ids=" ".join)
+def test_what_concerns_all_tenants_offers_no_gateway(ledger: Ledger, both: Both, words) -> None:
+    assert "--server" not in run(*words, "--help").stdout
+    result = run(*words, "--server", both.at_server[1])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "No such option" in result.stderr
+    # Nor is one taken from the environment, where it is meant for other commands.
+    assert run(*words, "--url", both.at_store[1], SEMEL_SERVER="http://127.0.0.1:1").exit_code == 0
 
 
 def test_a_flag_outdoes_a_variable_and_two_variables_are_a_question(both: Both, ledger: Ledger) -> None:

@@ -30,7 +30,7 @@ from semel.step import current_step
 from semel.stores.base import Store
 from semel.worker import handlers as marking
 from semel.worker import module as modules
-from semel.worker import outcome
+from semel.worker import outcome, traces
 from semel.worker.doors import Away, Door
 from semel.worker.handlers import Handler, handler
 from semel.worker.http_door import HttpDoor
@@ -38,7 +38,7 @@ from semel.worker.store_door import StoreDoor
 from semel.worker.work import Worker
 from tests.faults.checks import PATIENCE_S
 from tests.faults.checks import until as wait_until
-from tests.gateway.conftest import Serve
+from tests.gateway.conftest import Serve, define, refused
 from tests.stores import BY_NAME
 
 ANN = Caller("default", "ann")
@@ -319,6 +319,82 @@ def test_a_code_that_is_no_text_is_not_taken_for_one() -> None:
     told = outcome.failed(error).error
     assert told is not None
     assert told["code"] == "OSError"
+
+
+def fail_deep_inside(secret: str) -> None:
+    raise OSError(f"canary {secret}")
+
+
+def test_a_traceback_has_files_lines_and_functions_and_nothing_else() -> None:
+    try:
+        fail_deep_inside("canary-local")
+    except OSError as error:
+        report = outcome.failed(error)
+    assert report.error is not None
+    outer, inner = report.error["traceback"].splitlines()
+    line = fail_deep_inside.__code__.co_firstlineno + 1
+    assert inner == f"{__file__}:{line} fail_deep_inside"
+    assert outer.endswith("test_a_traceback_has_files_lines_and_functions_and_nothing_else")
+    assert "canary" not in report.error["traceback"]
+
+
+def test_a_failed_job_is_logged_with_its_traceback_and_what_led_to_it(world: World) -> None:
+    def handle(job: semel.Job) -> Any:
+        try:
+            fail_deep_inside("")
+        except OSError as first:
+            raise Stubborn from first
+
+    async def scene() -> None:
+        await world.ended(await world.create())
+
+    working(world.worker({"email": handle}), scene)
+    (failed,) = [each.facts for each in world.told if each.event == "job.failed"]
+    frames = [line.rpartition(" ")[2] for line in failed["traceback"]]
+    assert [frame.rpartition(".")[2] for frame in frames] == ["handle", "fail_deep_inside", "to", "handle"]
+    assert "semel/worker" not in str(failed["traceback"])
+
+
+def test_a_traceback_is_bounded_and_keeps_its_innermost_frames() -> None:
+    def sink(depth: int) -> None:
+        if depth:
+            sink(depth - 1)
+        fail_deep_inside("")
+
+    error: BaseException | None = None
+    for _ in range(50):
+        try:
+            try:
+                sink(200)
+            except OSError as again:
+                raise again from error
+        except OSError as raised:
+            error = raised
+    assert error is not None
+    text = traces.trace(error)
+    assert len(text.encode()) <= 16 * 1024
+    assert text.endswith("fail_deep_inside")
+
+
+def test_only_those_who_may_read_a_traceback_are_shown_it(serve: Serve) -> None:
+    served = serve()
+    submitter, worker = served.holder("submitter"), served.holder("worker")
+    define(submitter_admin := served.holder("admin"), "w", {"id": "a", "topic": "t"})
+    run_id = submitter.post("/api/v1/workflows/w/runs", json={}).json()["run_id"]
+    for retriable in (True, False):
+        (lease,) = worker.post("/api/v1/leases", json={"topics": ["t"]}).json()["jobs"]
+        error = {"code": "X", "message": "m", "retriable": retriable, "traceback": "shop.py:7 canary"}
+        told = {"fence": lease["fence"], "status": "failed", "error": error}
+        path = f"/api/v1/jobs/{lease['job_id']}"
+        too_long = told | {"error": error | {"traceback": "é" * 8_193}}
+        refused(worker.post(f"{path}/result", json=too_long), 400, "request_invalid")
+        answer = worker.post(f"{path}/result", json=told)
+        assert (answer.status_code, "canary" in answer.text) == (200, False)
+    for role, shown in (("submitter", False), ("worker", False), ("approver", False), ("auditor", True)):
+        assert ("canary" in served.holder(role).get(path).text) == shown, role
+    assert submitter_admin.get(path).json()["error"] == error
+    for place in (f"/api/v1/runs/{run_id}", f"/api/v1/runs/{run_id}/timeline"):
+        assert "canary" not in submitter_admin.get(place).text
 
 
 def test_no_log_line_has_an_input_result_key_or_message(world: World) -> None:

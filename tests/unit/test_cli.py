@@ -429,6 +429,22 @@ def test_an_approved_call_runs(ledger: semel.Ledger) -> None:
     assert (item["status"], item["reason"], item["input"]) == ("approved", "fine", {"amount": 5})
 
 
+def test_a_question_shows_what_is_asked_and_the_command_to_type_is_bound_to_it(ledger: semel.Ledger) -> None:
+    job = asked_for(ledger)
+    shown = run("approvals", "show", job).stdout
+    request = answer("approvals", "show", job)
+    for name in ("topic", "submitted_by", "expires_at", "job_hash", "status"):
+        assert request[name] in shown, name
+    assert '{"amount":5}' in shown
+    (approve,) = [line for line in shown.splitlines() if line.startswith("semel approvals approve")]
+    assert request["job_hash"] in approve
+    assert run(*shlex.split(approve)[1:], "--as", "ann", "--reason", "fine").exit_code == 0
+    shown = run("approvals", "show", job).stdout
+    assert "semel approvals approve" not in shown
+    for fact in ("approved", "ann", "fine", answer("approvals", "show", job)["decided_at"]):
+        assert fact in shown
+
+
 def test_a_rejected_call_does_not(ledger: semel.Ledger) -> None:
     assert run("approvals", "reject", asked_for(ledger), "--as", "ann").exit_code == 0
     with pytest.raises(ApprovalRejected):

@@ -1,4 +1,4 @@
-"""`semel approvals`: list, approve, reject."""
+"""`semel approvals`: list, show, approve, reject."""
 
 from __future__ import annotations
 
@@ -38,6 +38,43 @@ def list_(desk: Desk, status: str | None, limit: int) -> None:
 def _row(request: Data) -> tuple[str, ...]:
     names = ("job_id", "topic", "status", "submitted_by", "expires_at")
     return (*(request[name] or "" for name in names), compact(request["input"]))
+
+
+@approvals.command()
+@click.argument("job_id", metavar="JOB")
+@looks_at_store
+def show(desk: Desk, job_id: str) -> None:
+    """What exactly is asked, by whom, until when, and what was decided."""
+    with desk.door() as door:
+        request = door.approval(job_id)
+    if desk.out.as_json:
+        desk.out.data(request)
+        return
+    desk.out.facts(_facts(request))
+    if request["status"] == "waiting":
+        # Bound to what was just read: if the question is another by then, the decision is refused.
+        bound = ("--job-hash", request["job_hash"])
+        desk.out.say()
+        for verb in ("approve", "reject"):
+            desk.out.say(desk.next_command("approvals", verb, job_id, *bound))
+
+
+def _facts(request: Data) -> list[tuple[str, str]]:
+    facts = [
+        ("job", request["job_id"]),
+        ("asks for", request["topic"]),
+        ("with", compact(request["input"])),
+        ("for", request["submitted_by"]),
+        ("status", request["status"]),
+        ("asked at", request["created_at"]),
+        ("until", request["expires_at"]),
+    ]
+    facts += [("run", request["run_id"])] if request["run_id"] else []
+    facts += [("labels", compact(request["labels"]))] if request["labels"] else []
+    facts += [("reason", request["reason"])] if request["reason"] else []
+    if request["decided_by"]:
+        facts += [("decided by", request["decided_by"]), ("decided at", request["decided_at"])]
+    return [*facts, ("revision", str(request["revision"])), ("job hash", request["job_hash"])]
 
 
 def _decides(verb: str, help_: str) -> None:

@@ -17,7 +17,7 @@ from rich.text import Text
 from semel import audit_export, audit_report, doctor
 from semel.audit import Seal
 from semel.audit_report import Verification
-from semel.cli.desk import Desk, looks_at_store
+from semel.cli.desk import Desk, looks_at_store, looks_at_store_itself
 from semel.cli.doors import Data
 from semel.durations import microseconds
 from semel.errors import StoreCorrupt
@@ -29,7 +29,7 @@ _STYLES = {"ok": "green", "note": "yellow", "danger": "bold red"}
 
 
 @click.command("doctor")
-@looks_at_store
+@looks_at_store_itself
 def examine(desk: Desk) -> int:
     """Is this store safe: what would be lost, and when. Exits 1 if something is dangerous."""
     with desk.out.progress("Looking at the store"):
@@ -54,7 +54,7 @@ def _row(finding: Finding) -> tuple[Text, str, str]:
 
 def _examined(desk: Desk) -> list[Finding]:
     try:
-        with desk.ledger("The doctor looks at the store's own settings") as ledger:
+        with desk.ledger() as ledger:
             return doctor.examine(ledger.store, desk.tenant)
     except StoreCorrupt as damage:
         return [Finding("danger", "integrity", damage.message, damage.corrective_action)]
@@ -74,15 +74,14 @@ def _hashes(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> tu
 @audit_.command()
 @click.option("--head", "heads", multiple=True, metavar="HASH", callback=_hashes,
               help="A head that was kept elsewhere: does the chain contain it. May be repeated.")  # fmt: skip
-@looks_at_store
+@looks_at_store_itself
 def verify(desk: Desk, heads: tuple[bytes, ...]) -> int:
     """Is the sealed chain whole, and does it tell what the records tell. Only reads. Exits 1 if not.
 
     Keep the head that it prints where whoever can write to the store cannot, and hand it back with --head:
     a log that was rewritten as a whole, seals included, is noticed by that alone.
     """
-    whole = "A seal covers the events of all tenants, and a gateway shows those of one"
-    with desk.out.progress("Verifying events") as progress, desk.ledger(whole) as ledger:
+    with desk.out.progress("Verifying events") as progress, desk.ledger() as ledger:
         found = audit_report.verify(ledger.store, tenants=(desk.tenant,), heads=heads, progress=progress)
     if desk.out.as_json:
         desk.out.data(_verified(found))

@@ -129,6 +129,20 @@ def looks_at_store(function: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def looks_at_store_itself(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for what no gateway can answer, because it concerns all tenants: the store has to be named."""
+
+    @click.option("--url", envvar="SEMEL_URL", metavar="STORE", help=f"[SEMEL_URL, else {DEFAULT_URL}]")
+    @click.option("--tenant", default=_DEFAULT_TENANT, show_default=True, metavar="NAME")
+    @click.option("--as", "who", metavar="NAME", help="Who acts. [the login name]")
+    @click.option("--json", "as_json", is_flag=True, help="Answer with JSON.")
+    @functools.wraps(function)
+    def command(url: str | None, tenant: str, who: str | None, as_json: bool, **options: Any) -> Any:
+        return function(Desk(url or DEFAULT_URL, tenant, who, Output(as_json)), **options)
+
+    return command
+
+
 def _one_of(url: str | None, server: str | None) -> tuple[str | None, str | None]:
     """The store or the gateway that is meant: a flag outdoes a variable, and two of a kind are none."""
     typed = {name for name in ("url", "server", "api_key") if _typed(name)}

@@ -44,6 +44,9 @@ class Door(Protocol):
     def approvals(self, status: str | None, limit: int) -> list[Data]:
         """Newest first, at most so many."""
 
+    def approval(self, job_id: str) -> Data:
+        """The question about this job, as it stands."""
+
     def decide(self, verb: str, job_id: str, told: dict[str, Any]) -> Data:
         """The decision that stands: `approve` or `reject`, told a reason, a revision, a job_hash."""
 

@@ -111,6 +111,9 @@ class ServerDoor:
     def approvals(self, status: str | None, limit: int) -> list[Data]:
         return list(self._pages("/approvals", limit, status=status))
 
+    def approval(self, job_id: str) -> Data:
+        return self._get(f"/approvals/{_in_path(job_id)}")
+
     def decide(self, verb: str, job_id: str, told: dict[str, Any]) -> Data:
         body = {name: value for name, value in told.items() if value is not None}
         return self._data(self._send("POST", f"/approvals/{_in_path(job_id)}/{verb}", body=body))

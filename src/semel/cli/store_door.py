@@ -69,6 +69,9 @@ class StoreDoor:
     def approvals(self, status: str | None, limit: int) -> list[Data]:
         return [_request(each) for each in self._ledger.approvals.list(status, limit)]
 
+    def approval(self, job_id: str) -> Data:
+        return _request(self._ledger.approvals.get(job_id))
+
     def decide(self, verb: str, job_id: str, told: dict[str, Any]) -> Data:
         return _decision(getattr(self._ledger.approvals, verb)(job_id, by=self._person(), **told))
 

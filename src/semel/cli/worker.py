@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 _DEFAULT_TENANT = "default"
 
+# Events of jobs that a person at a terminal wants to read, besides the line that moves.
+_SHOWN = ("job.failed", "job.retried", "job.lost", "job.waiting", "job.broken")
+
 
 class _DurationParam(click.ParamType[float]):
     name = "duration"
@@ -210,9 +213,11 @@ class _Board:
             click.echo(orjson.dumps(line, default=str), err=True)
             return
         self._status.update(self._line())
-        if not event.startswith("job.") or event in ("job.failed", "job.lost", "job.waiting"):
+        if not event.startswith("job.") or event in _SHOWN:
+            frames = facts.pop("traceback", ())
             told = "  ".join(f"{name}={value}" for name, value in facts.items())
-            self._console.print(clean(f"{event}  {told}"), soft_wrap=True)
+            for text in (f"{event}  {told}", *(f"    {frame}" for frame in frames)):
+                self._console.print(clean(text), soft_wrap=True)
 
     def _line(self) -> str:
         count = self._count

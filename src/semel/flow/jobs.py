@@ -79,8 +79,8 @@ class Jobs:
             job_id=job.job_id,
         )
 
-    async def get(self, tenant: str, job_id: str) -> dict[str, Any]:
-        return views.job(job_of((await self.document(tenant, job_id)).body))
+    async def get(self, tenant: str, job_id: str, *, traced: bool = False) -> dict[str, Any]:
+        return views.job(job_of((await self.document(tenant, job_id)).body), traced=traced)
 
     async def document(self, tenant: str, job_id: str) -> Document:
         document = (await self._cabinet.fetch(tenant, job_id)).get(job_id)
@@ -206,7 +206,8 @@ def _held(document: Document, fence: int, caller: Caller) -> Job:
 
 def _error(error: Any) -> dict[str, Any]:
     given = error or {}
-    return {
+    traced = {"traceback": given["traceback"]} if given.get("traceback") else {}
+    return traced | {
         "code": given.get("code", "failed"),
         "message": given.get("message", ""),
         "retriable": bool(given.get("retriable", True)),

@@ -267,7 +267,7 @@ def succeed(change: Change, job: Job, result: Any) -> None:
 def fail(change: Change, job: Job, error: dict[str, Any]) -> None:
     """The attempt failed: the job is queued again if chance may help, else it has failed."""
     if error["retriable"] and job.attempt < ATTEMPTS_MAX:
-        change.tell("job.retried", job, by=job.worker_id, attempt=job.attempt, error=error)
+        change.tell("job.retried", job, by=job.worker_id, attempt=job.attempt, error=views.untraced(error))
         queue(change, replace(job, error=error), f"{change.tenant}:{job.job_id}:queued:{job.fence}")
         return
     job = change.put(replace(ended(change, job, "failed"), error=error))

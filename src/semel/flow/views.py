@@ -57,7 +57,8 @@ def _step(step: Step, jobs: Mapping[str, Job]) -> dict[str, Any]:
     }
 
 
-def job(value: Job) -> dict[str, Any]:
+def job(value: Job, *, traced: bool = False) -> dict[str, Any]:
+    """`traced`: with the traceback of its error, which not everybody may read."""
     return {
         "job_id": value.job_id,
         "run_id": value.run_id,
@@ -70,10 +71,17 @@ def job(value: Job) -> dict[str, Any]:
         "submitted_by": value.submitted_by,
         "bus_msg_id": value.bus_msg_id,
         "result": value.result,
-        "error": value.error,
+        "error": value.error if traced else untraced(value.error),
         "created_at": rfc3339(value.created_us),
         "ended_at": rfc3339(value.ended_us),
     }
+
+
+def untraced(error: Any) -> Any:
+    """The error without where it came from."""
+    if not isinstance(error, dict):
+        return error
+    return {name: value for name, value in error.items() if name != "traceback"}
 
 
 def leased(value: Job, tenant: str) -> dict[str, Any]:

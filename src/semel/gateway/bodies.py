@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 
 from semel.durations import microseconds
 from semel.keys import explicit
-from semel.limits import KEY_BYTES_MAX, MESSAGE_CHARS_MAX
+from semel.limits import KEY_BYTES_MAX, MESSAGE_CHARS_MAX, TRACEBACK_BYTES_MAX
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"
 
@@ -42,8 +42,15 @@ def _key(text: str) -> str:
     return text
 
 
+def _traceback(text: str) -> str:
+    if len(text.encode()) > TRACEBACK_BYTES_MAX:
+        raise ValueError(f"more than {TRACEBACK_BYTES_MAX} bytes")
+    return text
+
+
 Name = Annotated[str, StringConstraints(pattern=NAME)]
 Words = Annotated[str, StringConstraints(max_length=MESSAGE_CHARS_MAX)]
+Traceback = Annotated[str, StringConstraints(max_length=TRACEBACK_BYTES_MAX), AfterValidator(_traceback)]
 Label = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 DurationText = Annotated[
     str, StringConstraints(pattern=r"^[1-9][0-9]{0,12}(ms|s|m|h|d)$"), AfterValidator(_duration)
@@ -129,6 +136,7 @@ class ErrorBody(Model):
     code: Label
     message: Words = ""
     retriable: bool = True
+    traceback: Traceback | None = None
 
 
 class ResultBody(Model):

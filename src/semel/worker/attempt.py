@@ -139,9 +139,10 @@ class Attempt:
         elif report.error is None:
             self._tell("job.succeeded", ms=ms)
         else:
-            # Without the message: it may quote what belongs in no log.
+            # Without the message, which may quote what belongs in no log: files, lines and functions do not.
             final = outcome.is_final(report, self._leased.job.attempt)
-            self._tell("job.failed" if final else "job.retried", ms=ms, code=report.error["code"])
+            where = {"traceback": lines} if (lines := report.error.get("traceback", "").splitlines()) else {}
+            self._tell("job.failed" if final else "job.retried", ms=ms, code=report.error["code"], **where)
 
     def _tell(self, event: str, **facts: Any) -> None:
         self._shop.tell(event, **self._facts, **facts)

@@ -100,7 +100,15 @@ class HttpDoor:
     async def report(self, leased: Leased, report: Report) -> None:
         body: dict[str, Any] = {"fence": leased.fence, "status": report.status}
         body |= {"result": report.result} if report.error is None else {"error": report.error}
-        await self._send("POST", f"/api/v1/jobs/{leased.job.job_id}/result", body, 0)
+        path = f"/api/v1/jobs/{leased.job.job_id}/result"
+        try:
+            await self._send("POST", path, body, 0)
+        except Refused as refused:
+            if refused.code != "request_invalid" or "traceback" not in (report.error or {}):
+                raise
+            # A gateway of an earlier version takes none; the failure itself is as it was.
+            plain = {name: value for name, value in body["error"].items() if name != "traceback"}
+            await self._send("POST", path, body | {"error": plain}, 0)
 
     async def _send(self, method: str, path: str, body: Any, wait_s: float) -> Any:
         response = await _answered(self._client, self._server, method, path, body, _ANSWER_S + wait_s)

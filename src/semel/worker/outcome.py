@@ -12,6 +12,7 @@ from semel.flow.progress import ATTEMPTS_MAX
 from semel.keys import Uncanonical, canonical
 from semel.limits import DEPTH_MAX, MESSAGE_CHARS_MAX, RESULT_BYTES_MAX
 from semel.worker.doors import Report
+from semel.worker.traces import trace
 
 # A gateway takes labels of this length.
 _CODE_CHARS_MAX = 256
@@ -40,14 +41,12 @@ def succeeded(value: Any) -> Report:
 
 
 def failed(error: BaseException) -> Report:
-    """The exception's own code or its name, its text, and whether another attempt may help."""
+    """The exception's own code or its name, its text, where it came from, whether to try again."""
     code = getattr(error, "code", None)
     told = code if isinstance(code, str) and code else type(error).__name__
     retriable = bool(getattr(error, "retriable", True))
-    return Report(
-        "failed",
-        error={"code": told[:_CODE_CHARS_MAX], "message": _text(error), "retriable": retriable},
-    )
+    reported = {"code": told[:_CODE_CHARS_MAX], "message": _text(error), "retriable": retriable}
+    return Report("failed", error=reported | ({"traceback": where} if (where := trace(error)) else {}))
 
 
 def refused(why: SemelError) -> Report:

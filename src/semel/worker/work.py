@@ -19,6 +19,7 @@ from semel.worker.attempt import Attempt, Slots, Tell, Workshop
 from semel.worker.doors import Away, Door, Leased
 from semel.worker.handlers import Handler
 from semel.worker.loops import Ended, HandlerLoops
+from semel.worker.traces import whole_trace
 
 # How long one request for jobs waits: a lost doorbell costs at most this, and so does a stop.
 _WAIT_S = 1.0
@@ -180,7 +181,8 @@ class Worker:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._attempts.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._tell("job.broken", kind=type(error).__qualname__)  # its lease lapses, and it is tried again
+            # Its lease lapses, and it is tried again.
+            self._tell("job.broken", kind=type(error).__qualname__, traceback=whole_trace(error).splitlines())
 
     async def _finish(self) -> int:
         """What runs has ended, or the grace is over: then its leases lapse, and others go on."""
