@@ -24,8 +24,8 @@ from semel.stores.documents import Commit, Committed, Document, Draft, Fetch, Pl
 
 log = logging.getLogger("semel")
 
-# Tools of contracts, and keys that clients send to a gateway.
-TOOL, KEY = "tool", "key"
+# Tools of contracts, keys that clients send to a gateway, windows of entities.
+TOOL, KEY, ENTITY = "tool", "key", "entity"
 
 SHELF = "ages"
 
@@ -148,7 +148,7 @@ class AgeBook:
 def pages(store: Store, tenant: str) -> list[Page]:
     """What is kept of the tenant's retries, by kind and name."""
     # Besides those with a page of their own there is one for the others of each kind.
-    documents = store.ask(Scan(tenant, SHELF, TOOLS_MAX + len((TOOL, KEY)))).documents
+    documents = store.ask(Scan(tenant, SHELF, TOOLS_MAX + len((TOOL, KEY, ENTITY)))).documents
     found = (_readable(document) for document in documents)
     return [page for page in found if page is not None]
 

@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 import orjson
 
 from semel.audit import Event
-from semel.audit_report import Duplicates, Made, ToolDuplicates
+from semel.audit_report import Duplicates
 from semel.clock import rfc3339
 from semel.durations import words
 from semel.errors import StoreCorrupt
+from semel.repeats import LateRepeat, LateRepeats, Made, NearRepeats, Pair, ToolDuplicates
 from semel.stores.base import ReadEvents, Store
 
 # One page is read in milliseconds and takes about a megabyte.
@@ -104,6 +105,10 @@ def duplicates(found: Duplicates) -> dict[str, Any]:
         "duplicates": found.count,
         "flooded": found.flooded,
         "tools": [_tool(tool) for tool in found.tools.values()],
+        "late_repeats": found.late_count,
+        "late_tools": [_late(tool) for tool in found.late.values()],
+        "near_repeats": found.near.count,
+        "near_tools": [_near(tool) for tool in found.near.tools.values()],
     }
 
 
@@ -113,8 +118,38 @@ def _tool(found: ToolDuplicates) -> dict[str, Any]:
         "count": found.count,
         "same_conversation": found.same_conversation,
         "meaning": found.meaning,
-        "examples": [{"first": _made(pair.first), "second": _made(pair.second)} for pair in found.examples],
+        "examples": [_pair(pair) for pair in found.examples],
     }
+
+
+def _late(found: LateRepeats) -> dict[str, Any]:
+    return {
+        "tool": found.tool,
+        "count": found.count,
+        "window": words(found.window_us),
+        "covering": words(found.covering_us),
+        "meaning": found.meaning,
+        "examples": [_late_example(repeat) for repeat in found.examples],
+    }
+
+
+def _late_example(repeat: LateRepeat) -> dict[str, Any]:
+    times = {"settled_at": rfc3339(repeat.settled_us), "closed_at": rfc3339(repeat.closed_us)}
+    return {**times, "again": _made(repeat.again)}
+
+
+def _near(found: NearRepeats) -> dict[str, Any]:
+    return {
+        "tool": found.tool,
+        "argument": found.argument,
+        "count": found.count,
+        "meaning": found.meaning,
+        "examples": [_pair(pair) for pair in found.examples],
+    }
+
+
+def _pair(pair: Pair) -> dict[str, Any]:
+    return {"first": _made(pair.first), "second": _made(pair.second)}
 
 
 def _made(call: Made) -> dict[str, Any]:

@@ -9,7 +9,6 @@ that was rewritten as a whole, seals included. The head, kept somewhere else and
 from __future__ import annotations
 
 import heapq
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -20,6 +19,17 @@ from semel.durations import Duration, microseconds
 from semel.errors import StoreCorrupt
 from semel.flow.views import QUESTION_SCOPE, job_of_question, question_record_id
 from semel.record import Address, Look, Record, State
+from semel.repeats import (
+    CameTwice,
+    Held,
+    LateRepeats,
+    Near,
+    Pair,
+    ToolDuplicates,
+    claims,
+    late_repeats,
+    made_by,
+)
 from semel.stores.base import ListRecords, ReadEvents, ReadSeals, Store
 from semel.stores.documents import Fetch
 
@@ -40,9 +50,6 @@ _LOOKS = 3
 
 # Before every event, also before one that somebody added with a number that the store would not give.
 _BEGINNING = -(1 << 62)
-
-# Calls that are held while the window slides over them. More within seconds is a flood, not a retry.
-_HELD_MAX = 200_000
 
 Progress = Callable[[int], None]
 
@@ -412,112 +419,82 @@ def records(store: Store, tenant: str, states: frozenset[State] = frozenset()) -
         before = (page[-1].created_at, page[-1].asked.id)
 
 
-# --- keys made in the wrong place -----------------------------------------------------------------
-
-
-class Made(NamedTuple):
-    """One call that claimed a key."""
-
-    at_us: int
-    key: str
-    record_id: str
-    conversation: str
-    step: str
-
-
-class Pair(NamedTuple):
-    """Two calls of one tool with equal arguments and different keys, shortly after one another."""
-
-    first: Made
-    second: Made
-
-
-@dataclass
-class ToolDuplicates:
-    """The suspicious calls of one tool: how many, from where, and the first of them."""
-
-    tool: str
-    count: int = 0
-    same_conversation: int = 0
-    examples: list[Pair] = field(default_factory=list)
-
-    @property
-    def meaning(self) -> str:
-        """What it usually is."""
-        if self.same_conversation * 2 >= self.count:
-            return (
-                "One conversation, several steps: the step is probably named anew on every attempt. Name it "
-                "from the state of whoever decides to retry, outside the loop that retries."
-            )
-        return (
-            "Several conversations: the conversation's id is probably made anew on every attempt, or two "
-            "callers really meant the same thing. Take the id from the request, not from whoever serves it."
-        )
-
-    def add(self, pair: Pair) -> None:
-        self.count += 1
-        self.same_conversation += pair.first.conversation == pair.second.conversation
-        if len(self.examples) < _EXAMPLES:
-            self.examples.append(pair)
+# --- keys made in the wrong place, windows that were too short --------------------------------------
 
 
 @dataclass
 class Duplicates:
+    """Calls that look like one intention, and took effect more than once."""
+
     within_us: int
     calls: int = 0
     tools: dict[str, ToolDuplicates] = field(default_factory=dict)
-    flooded: bool = False  # more calls than can be held: some pairs may be unseen
+    late: dict[str, LateRepeats] = field(default_factory=dict)  # by tool
+    near: Near = field(default_factory=Near)
+    flooded: bool = False  # more calls than can be held: some may be unseen
 
     @property
     def count(self) -> int:
+        """With other keys and the same arguments."""
         return sum(tool.count for tool in self.tools.values())
+
+    @property
+    def late_count(self) -> int:
+        return sum(tool.count for tool in self.late.values())
+
+    @property
+    def any(self) -> bool:
+        return bool(self.count or self.late_count or self.near.count)
 
 
 def duplicates(
     store: Store, tenant: str, *, within: Duration = "60s", progress: Progress = _silent
 ) -> Duplicates:
-    """Calls of a tenant with other keys but the same tool and arguments as one shortly before."""
+    """Of a tenant: calls with other keys but the same tool and arguments as one shortly before; keys that
+    came again after their window; calls of one step that differ in one argument only."""
     report = Duplicates(microseconds(within, "within"))
-    held = _Held(report.within_us)
+    held, twice, number = Held(report.within_us), CameTwice(), 0
     for number, event in enumerate(all_pages(store, tenant), 1):
         progress(number)
-        if event.scope != "tool" or event.kind not in (audit.CLAIMED, audit.ASKED):
+        if not claims(event):
             continue
         report.calls += 1
-        made = Made(event.at_us, event.key, event.record_id, event.conversation, event.step)
+        twice.claimed(event.key)
+        made = made_by(event)
         earlier = held.other_key(event.tool, event.digest, made)
         if earlier is not None:
             report.tools.setdefault(event.tool, ToolDuplicates(event.tool)).add(Pair(earlier, made))
-    report.flooded = held.flooded
+    report.late = _late(store, tenant, twice.keys, progress, number)
+    for count, record in enumerate(records(store, tenant), number):
+        progress(count)
+        report.near.add(record)
+    report.flooded = held.flooded or twice.flooded or report.near.flooded
     return report
 
 
-class _Held:
-    """The newest call of each tool and arguments, as long as it is recent."""
+def late_by_tool(store: Store, tenant: str, progress: Progress = _silent) -> dict[str, LateRepeats]:
+    """Keys of the tenant that came again after their window, by tool."""
+    twice, number = CameTwice(), 0
+    for number, event in enumerate(all_pages(store, tenant), 1):
+        progress(number)
+        if claims(event):
+            twice.claimed(event.key)
+    return _late(store, tenant, twice.keys, progress, number)
 
-    def __init__(self, within_us: int) -> None:
-        self._within_us = within_us
-        self._newest: dict[tuple[str, bytes], Made] = {}
-        self._order: deque[tuple[tuple[str, bytes], Made]] = deque()
-        self.flooded = False
 
-    def other_key(self, tool: str, digest: bytes, made: Made) -> Made | None:
-        """The recent call with another key, if there is one; `made` takes its place."""
-        self._forget(made.at_us)
-        action = (tool, digest)
-        earlier = self._newest.get(action)
-        self._newest[action] = made
-        self._order.append((action, made))
-        return earlier if earlier is not None and earlier.key != made.key else None
+def _late(
+    store: Store, tenant: str, keys: set[str], progress: Progress, number: int
+) -> dict[str, LateRepeats]:
+    """The log is read again where keys came twice: what settled them is behind the reader by then."""
+    tools: dict[str, LateRepeats] = {}
+    if not keys:
+        return tools
+    for repeat in late_repeats(_counted(all_pages(store, tenant), progress, number), keys):
+        tools.setdefault(repeat.tool, LateRepeats(repeat.tool)).add(repeat)
+    return tools
 
-    def _forget(self, now_us: int) -> None:
-        while self._order:
-            action, oldest = self._order[0]
-            full = len(self._order) >= _HELD_MAX
-            recent = now_us - oldest.at_us <= self._within_us
-            if recent and not full:
-                return
-            self.flooded |= recent
-            self._order.popleft()
-            if self._newest.get(action) is oldest:
-                del self._newest[action]
+
+def _counted(events: Iterable[Event], progress: Progress, number: int) -> Iterator[Event]:
+    for count, event in enumerate(events, number):
+        progress(count)
+        yield event

@@ -323,6 +323,7 @@ class Contract:
             "window_us": self.window_us,
             "lease_us": self.lease_us,
             "downstream_us": self.downstream_us,
+            **({"ignore": list(self.ignore)} if self.ignore else {}),
         }
 
 

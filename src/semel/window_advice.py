@@ -1,9 +1,9 @@
 """What the ages of retries say about windows: which window covers them, and what it would store.
 
-A retry that comes after its window is a new action: nobody can tell it from a first call, so it is not among
-the ages. What can be told is how the retries that were seen lie in their window. If more than one in a
-thousand came in its last tenth, the end of the window probably cut some off, and the window that covers what
-was *seen* is no answer.
+A retry that comes after its window is a new action, and nobody counts its age when it comes. The audit log
+tells it afterwards, while it keeps both: one key, claimed again after its window (semel.repeats). And how
+the retries that were seen lie in their window tells it too: if more than one in a thousand came in its last
+tenth, the end of the window probably cut some off, and the window that covers what was *seen* is no answer.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from semel.age_book import KEY, OTHER, TOOL, Page, pages
+from semel.age_book import ENTITY, KEY, OTHER, TOOL, Page, pages
 from semel.ages import BOUNDS_US, Ages, Met, covering_us, later_than
-from semel.audit_report import records
+from semel.audit_report import Progress, late_by_tool, records
 from semel.clock import rfc3339
 from semel.durations import words
 from semel.flow import shelves
@@ -23,6 +23,7 @@ from semel.flow.keys import key_record
 from semel.guard import SCOPE
 from semel.record import Record
 from semel.records import terms
+from semel.repeats import LateRepeats
 from semel.stores.base import Store
 from semel.stores.documents import Count, Scan, score_on
 
@@ -31,9 +32,16 @@ _US_PER_DAY = 86_400_000_000
 # Of a thousand retries so many should meet their window.
 PER_MILLE = 999
 
+# In which order they are told.
+_ORDER = {TOOL: 0, ENTITY: 1, KEY: 2}
+
 # Enough for a rate; a million records would take longer than a person waits.
 _RECORDS_LOOKED_AT = 10_000
 _KEYS_LOOKED_AT = 500
+
+
+def _silent(_: int) -> None:
+    """Nobody watches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +66,13 @@ class Advice:
 
     kind: str
     name: str
-    ages: Ages
+    ages: Ages  # those after the window among them
     covering_us: int  # covers 99.9 % of the retries that were seen
     window_us: int | None  # at present; None: for ever, or nobody knows
     met: Met  # how retries met the present window
     later: int  # retries that certainly came later than the present window is long
     stock: Stock | None
+    after: int = 0  # retries that came after their window, as the audit log tells
 
     @property
     def cut_off(self) -> bool:
@@ -84,6 +93,11 @@ class Advice:
     def remarks(self) -> list[str]:
         """What a person should know before choosing."""
         found = []
+        if self.after:
+            found.append(
+                f"{self.after} of {self.ages.retries} retries came after their window: each was a new "
+                "action, and the tool ran again. `semel audit duplicates` shows them."
+            )
         if self.window_us is not None and self.later:
             found.append(
                 f"{self.later} of {self.ages.retries} retries came later than {words(self.window_us)}, the "
@@ -109,28 +123,44 @@ def _longer(us: int) -> int:
     return next((bound_us for bound_us in BOUNDS_US if bound_us >= 2 * us), BOUNDS_US[-1])
 
 
-def advise(store: Store, tenant: str, tool: str | None = None) -> list[Advice]:
+def advise(store: Store, tenant: str, tool: str | None = None, progress: Progress = _silent) -> list[Advice]:
     """What is known of the tenant's retries, by kind and name: of all of them, or of one tool."""
-    found = [page for page in pages(store, tenant) if page.ages.counts and tool in (None, page.name)]
-    tools = _tool_stocks(store, tenant) if any(page.kind == TOOL for page in found) else {}
-    return [
-        _advice(page, _key_stock(store, tenant, page.name) if page.kind == KEY else tools.get(page.name))
-        for page in sorted(found, key=lambda page: (page.kind != TOOL, page.name == OTHER, page.name))
+    late = late_by_tool(store, tenant, progress)
+    known = pages(store, tenant)
+    paged = {page.name for page in known if page.kind == TOOL}
+    known += [Page(TOOL, name) for name in late if name not in paged]
+    after = {(TOOL, name): repeats for name, repeats in late.items()}
+    found = [
+        (page, after.get((page.kind, page.name)))
+        for page in sorted(known, key=lambda page: (_ORDER[page.kind], page.name == OTHER, page.name))
+        if (page.ages.counts or (page.kind, page.name) in after) and tool in (None, page.name)
     ]
+    tools = _tool_stocks(store, tenant) if any(page.kind == TOOL for page, _ in found) else {}
+    return [_advice(page, repeats, _stock(store, tenant, page, tools)) for page, repeats in found]
 
 
-def _advice(page: Page, stock: Stock | None) -> Advice:
-    ages = page.ages
-    window_us = stock.window_us if stock and stock.window_us else ages.window_us
+def _stock(store: Store, tenant: str, page: Page, tools: dict[str, Stock]) -> Stock | None:
+    if page.kind == KEY:
+        return _key_stock(store, tenant, page.name)
+    return tools.get(page.name) if page.kind == TOOL else None
+
+
+def _advice(page: Page, late: LateRepeats | None, stock: Stock | None) -> Advice:
+    seen, ages = page.ages, Ages()
+    ages.absorb(seen)
+    if late is not None:
+        ages.absorb(late.ages)
+    window_us = stock.window_us if stock and stock.window_us else seen.window_us
     return Advice(
         page.kind,
         page.name,
         ages,
         covering_us(ages.counts, PER_MILLE),
         window_us,
-        ages.windows.get(window_us, Met(0, 0, 0)),
-        0 if window_us is None else later_than(ages.counts, window_us),
+        seen.windows.get(window_us, Met(0, 0, 0)),
+        0 if window_us is None else later_than(seen.counts, window_us),
         stock,
+        late.count if late else 0,
     )
 
 
@@ -149,6 +179,7 @@ def as_data(advice: Advice) -> dict[str, Any]:
         "covering": words(advice.covering_us),
         "window": advice.window_words,
         "later_than_window": advice.later,
+        "after_window": advice.after,
         "met_window": advice.met.retries,
         "late_in_window": advice.met.late,
         "too_short": advice.too_short,

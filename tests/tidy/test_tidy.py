@@ -50,7 +50,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("guard", "probing"),
     ("tool", "declare", "worker.handlers"),
     ("",),
-    ("testing", "doctor", "audit_report", "audit_questions", "audit_export", "window_advice"),
+    ("testing", "doctor", "repeats", "audit_report", "audit_questions", "audit_export", "window_advice"),
     ("bus",),
     ("worker", "integrations"),
     ("gateway",),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import semel
-from semel import audit_report
+from semel import repeats
 from semel.audit_report import duplicates, verify
 from semel.stores.base import SealEvents
 from semel.stores.sqlite import SqliteStore
@@ -290,6 +290,6 @@ def test_a_released_key_that_is_claimed_again_is_the_same_key(ledger: semel.Ledg
 
 
 def test_a_flood_is_bounded_and_said(ledger: semel.Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit_report, "_HELD_MAX", 4)
+    monkeypatch.setattr(repeats, "HELD_MAX", 4)
     calls(ledger, 8)
     assert duplicates(ledger.store, "acme").flooded

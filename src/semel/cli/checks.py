@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from datetime import datetime
@@ -143,7 +143,12 @@ def _tell_verified(desk: Desk, found: Verification) -> None:
 @click.option("--check", is_flag=True, help="Exit 1 if there are any.")
 @looks_at_store
 def duplicates(desk: Desk, within: str, check: bool) -> int:
-    """Calls within seconds with other keys and the same arguments: keys made in the wrong place."""
+    """Calls that look like one intention and ran more than once.
+
+    With other keys and the same arguments within seconds: keys made in the wrong place. One key again after
+    its window: a window that was too short. One step and one tool, differing in one argument only: probably
+    free text that is missing from `ignore`.
+    """
     try:
         microseconds(within, "within")
     except ValueError as wrong:
@@ -154,25 +159,46 @@ def duplicates(desk: Desk, within: str, check: bool) -> int:
         desk.out.data(found)
     else:
         _tell_duplicates(desk, found)
-    return 1 if check and found["duplicates"] else 0
+    return 1 if check and _any(found) else 0
+
+
+def _any(found: Data) -> bool:
+    return bool(found["duplicates"] or found["late_repeats"] or found["near_repeats"])
 
 
 def _tell_duplicates(desk: Desk, found: Data) -> None:
-    out, within = desk.out, found["within"]
+    out, within, calls = desk.out, found["within"], found["calls"]
     if not found["duplicates"]:
-        calls = found["calls"]
         out.say(f"{calls} calls, none with another key and the same arguments as one {within} before.")
-        return
-    out.table(
-        ("TOOL", "CALLS", "SAME CONVERSATION"),
-        [(tool["tool"], str(tool["count"]), str(tool["same_conversation"])) for tool in found["tools"]],
-    )
-    for tool in found["tools"]:
+    else:
+        _tell_same_arguments(desk, found["tools"])
+    for tool in found["late_tools"]:
         out.say()
-        out.say(f"{tool['tool']}: {tool['meaning']}")
-        out.table(("FIRST", "AGAIN", "AFTER"), [_example(pair) for pair in tool["examples"][:5]])
+        out.say(f"{tool['tool']}: {tool['count']} keys came again after their window. {tool['meaning']}")
+        out.table(("SETTLED", "WINDOW CLOSED", "AGAIN"), [_late(each) for each in tool["examples"][:5]])
+    for tool in found["near_tools"]:
+        out.say()
+        out.say(f"{tool['tool']}: {tool['count']} calls differ in {tool['argument']} only. {tool['meaning']}")
+        out.table(("ONE", "OTHER", "AFTER"), [_example(pair) for pair in tool["examples"][:5]])
+    if not found["late_repeats"]:
+        out.say("No key came again after its window.")
     if found["flooded"]:
-        out.say("There were more calls than could be held at once: some pairs may be missing.")
+        out.say("There were more calls than could be held at once: some may be missing.")
+
+
+def _tell_same_arguments(desk: Desk, tools: Sequence[Data]) -> None:
+    desk.out.table(
+        ("TOOL", "CALLS", "SAME CONVERSATION"),
+        [(tool["tool"], str(tool["count"]), str(tool["same_conversation"])) for tool in tools],
+    )
+    for tool in tools:
+        desk.out.say()
+        desk.out.say(f"{tool['tool']}: {tool['meaning']}")
+        desk.out.table(("FIRST", "AGAIN", "AFTER"), [_example(pair) for pair in tool["examples"][:5]])
+
+
+def _late(repeat: Data) -> tuple[str, str, str]:
+    return repeat["settled_at"], repeat["closed_at"], f"{repeat['again']['at']}  {_where(repeat['again'])}"
 
 
 def _example(pair: Data) -> tuple[str, str, str]:

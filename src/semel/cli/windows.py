@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 from rich.text import Text
 
-from semel.age_book import KEY
+from semel.age_book import ENTITY, KEY
 from semel.cli.desk import Desk, looks_at_store
 from semel.cli.doors import Data
 from semel.cli.output import Cell
@@ -82,7 +82,8 @@ def _row(advice: Data) -> Sequence[Cell]:
 
 
 def _named(advice: Data) -> str:
-    return f"{advice['tool']} (keys of clients)" if advice["kind"] == KEY else str(advice["tool"])
+    of = {KEY: " (keys of clients)", ENTITY: " (windows of entities)"}
+    return f"{advice['tool']}{of.get(advice['kind'], '')}"
 
 
 def _window(advice: Data) -> str:

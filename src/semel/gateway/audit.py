@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from semel import audit_export, audit_report
 from semel.audit_export import BEGINNING, Place
@@ -31,25 +32,25 @@ def _place(call: Call) -> Place:
 async def find_duplicates(call: Call) -> Reply:
     """The report over the whole log: on a thread, which ends early when nobody waits for it any more."""
     query: DuplicatesQuery = call.query
-    gone = asyncio.ensure_future(call.request.gone())
-    try:
+    async with watching(call) as look:
         found = await asyncio.to_thread(
-            audit_report.duplicates,
-            call.services.store,
-            call.tenant,
-            within=query.within,
-            progress=_watching(call, gone),
+            audit_report.duplicates, call.services.store, call.tenant, within=query.within, progress=look
         )
-    finally:
-        gone.cancel()
     return data(audit_export.duplicates(found))
 
 
-def _watching(call: Call, gone: asyncio.Future[None]) -> Callable[[int], None]:
+@asynccontextmanager
+async def watching(call: Call) -> AsyncIterator[Callable[[int], None]]:
+    """For work on a thread, to call now and then: it raises once nobody waits, or the gateway stops."""
+    gone = asyncio.ensure_future(call.request.gone())
+
     def look(_: int) -> None:
         if gone.done():
             raise Disconnected
         if call.services.stopping.is_set():
             raise Problem("store_unavailable", "The gateway stops; ask another one, or later.")
 
-    return look
+    try:
+        yield look
+    finally:
+        gone.cancel()

@@ -217,9 +217,9 @@ _KEEPS: Schema = {"anyOf": [_object(records=_INTEGER, bytes=_INTEGER), {"type": 
 _WINDOW = _object(
     tool=_TEXT, kind=_TEXT, retries=_INTEGER, first_at=_TIME_OR_NULL, last_at=_TIME_OR_NULL,
     ages={"type": "array", "items": _object(under=_TEXT, retries=_INTEGER)}, covering=_TEXT,
-    window=_TEXT_OR_NULL, later_than_window=_INTEGER, met_window=_INTEGER, late_in_window=_INTEGER,
-    too_short={"type": "boolean"}, records_a_day=_NUMBER_OR_NULL, record_bytes=_NUMBER_OR_NULL,
-    window_keeps=_KEEPS, covering_keeps=_KEEPS, remarks=_NAMES,
+    window=_TEXT_OR_NULL, later_than_window=_INTEGER, after_window=_INTEGER, met_window=_INTEGER,
+    late_in_window=_INTEGER, too_short={"type": "boolean"}, records_a_day=_NUMBER_OR_NULL,
+    record_bytes=_NUMBER_OR_NULL, window_keeps=_KEEPS, covering_keeps=_KEEPS, remarks=_NAMES,
 )  # fmt: skip
 _LINE = _object(
     lane=_INTEGER, seq=_INTEGER, at=_TIME, tenant=_TEXT, type=_TEXT, scope=_TEXT, key=_TEXT, record_id=_TEXT,
@@ -238,9 +238,19 @@ _TOOL = _object(
     tool=_TEXT, count=_INTEGER, same_conversation=_INTEGER, meaning=_TEXT,
     examples={"type": "array", "items": _object(first=_MADE, second=_MADE)},
 )  # fmt: skip
+_LATE_TOOL = _object(
+    tool=_TEXT, count=_INTEGER, window=_TEXT, covering=_TEXT, meaning=_TEXT,
+    examples={"type": "array", "items": _object(settled_at=_TIME, closed_at=_TIME, again=_MADE)},
+)  # fmt: skip
+_NEAR_TOOL = _object(
+    tool=_TEXT, argument=_TEXT, count=_INTEGER, meaning=_TEXT,
+    examples={"type": "array", "items": _object(first=_MADE, second=_MADE)},
+)  # fmt: skip
 _DUPLICATES = _object(
     within=_TEXT, calls=_INTEGER, duplicates=_INTEGER, flooded={"type": "boolean"},
-    tools={"type": "array", "items": _TOOL},
+    tools={"type": "array", "items": _TOOL}, late_repeats=_INTEGER,
+    late_tools={"type": "array", "items": _LATE_TOOL}, near_repeats=_INTEGER,
+    near_tools={"type": "array", "items": _NEAR_TOOL},
 )  # fmt: skip
 _DEAD_LETTER = _object(
     id=_TEXT, message_id=_TEXT, type=_TEXT, topic=_TEXT_OR_NULL, run_id=_TEXT_OR_NULL, job_id=_TEXT_OR_NULL,

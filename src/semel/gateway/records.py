@@ -10,6 +10,7 @@ from semel import window_advice
 from semel.errors import RecordNotInDoubt, ResultInvalid
 from semel.flow.problems import Problem
 from semel.flow.values import Page
+from semel.gateway.audit import watching
 from semel.gateway.bodies import AmendBody, RecordsQuery, ResolveBody, WindowsQuery
 from semel.gateway.call import Call, Reply, shown
 from semel.gateway.every_record import Correction, EveryRecord, Said, Wanted
@@ -19,7 +20,10 @@ from semel.records import DID_NOT_HAPPEN, NO_RESULT
 async def list_windows(call: Call) -> Reply:
     """What the ages of retries say about windows: a few items, so one page."""
     query: WindowsQuery = call.query
-    found = await asyncio.to_thread(window_advice.advise, call.services.store, call.tenant, query.tool)
+    async with watching(call) as look:
+        found = await asyncio.to_thread(
+            window_advice.advise, call.services.store, call.tenant, query.tool, look
+        )
     return call.page(Page([window_advice.as_data(each) for each in found], None))
 
 
