@@ -18,6 +18,7 @@ from semel.step import Conversation, Step, open_step, resumed_step
 from semel.stores.urls import open_store
 from semel.sweep import Sweeper
 from semel.tally import Tally
+from semel.tool_names import ToolNames
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -45,6 +46,7 @@ class Ledger:
         self.clock = store.clock
         self.cache = SettledCache()
         self.tally = Tally()
+        self.tool_names = ToolNames()
         self.sweeper = Sweeper(store)
         self.keeper = Keeper(store, self.tally, self.sweeper)
         self.approvals = Approvals(store, tenant)

@@ -180,15 +180,19 @@ class Tool:
         contract = self.contract
         if not contract.ready:
             contract.check_late_names()
+        ledger, step = caller.ledger, caller.step
+        if ledger is not None:
+            ledger.tool_names.admit(contract)
         if not contract.recorded:
             return self._prepare_unrecorded(caller, raw, instance)
-        ledger, step = caller.ledger, caller.step
         if ledger is None or (step is None and caller.key is None):
             raise errors.NoStep()
         arguments = contract.arguments.validate(raw)
         if contract.scopes and not contract.scopes <= caller.scopes:
             raise self._scope_denied(caller)
         canonical = contract.arguments.canonical(arguments, ledger.store.secret_key)
+        if contract.declared.key_of is not None:
+            canonical = contract.told_apart(canonical, instance, ledger.store.secret_key)
         key = self._key(caller, canonical)
         now_us = ledger.clock.now_us()
         record = ledger.cache.get(key, now_us)

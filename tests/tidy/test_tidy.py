@@ -20,7 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("keys", "record", "window", "unfinished"),
     ("transaction",),
     ("audit", "shapes", "secrecy", "signature", "arguments", "values", "result"),
-    ("contract", "meaning", "outcome", "cache", "ages", "tally"),
+    ("contract", "meaning", "outcome", "cache", "ages", "tally", "tool_names"),
     ("stores",),
     ("drive", "sweep", "age_book", "keeper", "approvals", "records", "explain", "flow"),
     ("ledger", "step"),
