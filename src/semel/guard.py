@@ -12,7 +12,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from semel import approvals, errors, owner
 from semel.contract import Contract
-from semel.drive import ELAPSED, Answer, Ask, Await, Commit, Deciding, Enter, Entered, Pause, Wish
+from semel.drive import (
+    ELAPSED,
+    Answer,
+    Ask,
+    Await,
+    Commit,
+    Deciding,
+    Enter,
+    Entered,
+    Pause,
+    Wish,
+    runs_within,
+)
 from semel.keys import Key, fingerprint
 from semel.limits import SETTLE_BUDGET_S
 from semel.meaning import Meaning, meaning
@@ -110,6 +122,8 @@ def guarded(call: Call) -> Deciding:
                 return replay(call, reply)
             if record.state is State.WAITING:
                 answer = yield from _after_approval(call, record)
+            elif runs_within(record.token):
+                raise _waits_for_itself(call)
             elif doubtful(record, reply.now_us):
                 answer = yield from _in_doubt(call, record, reply.now_us)
             elif owner.is_gone(record.token):
@@ -237,6 +251,15 @@ def _check_version(record: Record, version: str) -> None:
         )
 
 
+def _waits_for_itself(call: Call) -> errors.StepError:
+    return errors.StepError(
+        f"The tool {call.contract.name!r} made the very call that it is performing, which waits for itself; "
+        "it did not run a second time.",
+        corrective_action="Where another action is meant, make it in a step of its own: "
+        "`with ledger.step(step=…):`.",
+    )
+
+
 def _wait_for_owner(call: Call, record: Record, now_us: int, deadline: float) -> Generator[Wish, Any, None]:
     assert record.lease_until is not None
     lease_left_s = max(0.001, (record.lease_until - now_us) / 1e6)
@@ -259,7 +282,9 @@ def _perform(call: Call, reply: Reply) -> Deciding:
         arguments = yield from _first_arguments(call, record)
     # Before the tool can change them: what is struck out of an error has to be known when it comes.
     secrets = contract.arguments.secrets_of(arguments) if contract.arguments.guards else []
-    enter = Enter(contract, call.instance, arguments, call.key, record.fence, call.attempt.opened)
+    enter = Enter(
+        contract, call.instance, arguments, call.key, record.fence, call.attempt.opened, record.token
+    )
     entered_before = False
     try:
         # Begun and ended inside, so that a call that is interrupted just there is not kept alive by its beat.

@@ -27,8 +27,8 @@ _ON_RECORD = frozenset(("EFFECT_FAILED", "PARTIAL_SUCCESS", "UPSTREAM_TIMEOUT"))
 # Not retriable, and yet open: the effect may be there, and nobody who asks with another key would know.
 _OPEN = frozenset(("OUTCOME_UNKNOWN", "OWNERSHIP_LOST", "STORE_CORRUPT"))
 
-# The key is another action's: the record that was met says nothing about this call.
-_OF_ANOTHER = frozenset(("KEY_REUSED", "VERSION_MISMATCH"))
+# The key is another call's: the record that was met says nothing about this one.
+_OF_ANOTHER = frozenset(("KEY_REUSED", "VERSION_MISMATCH", "STEP_ERROR"))
 
 
 class Caller(NamedTuple):
@@ -110,7 +110,12 @@ class Tool:
         except Exception as error:
             return self._failure(error, prepared)
 
-    def _prepare_request(self, request: ToolCall, ledger: Ledger | None, instance: Any) -> Prepared:
+    def _prepare_request(self, request: Any, ledger: Ledger | None, instance: Any) -> Prepared:
+        if not isinstance(request, ToolCall):
+            raise errors.InvalidArguments(
+                f"A call as data is written {self.contract.name}.call(semel.ToolCall({{…}})), with the "
+                f"arguments by name; this is {type(request).__name__}. The tool did not run."
+            )
         step = current_step()
         chosen = ledger or (step.ledger if step else None)
         scopes = step.scopes if step else frozenset()
