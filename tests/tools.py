@@ -25,6 +25,11 @@ def a_step(ledger: Ledger, name: str = "refund-1", **said: Any) -> Step:
     return ledger.step(**{"conversation": "conv-42", "step": name, **said})
 
 
+def another_process(ledger: Ledger) -> Ledger:
+    """The ledger as another process has it: there the name of a tool may be another function's."""
+    return Ledger(ledger.store, tenant=ledger.tenant)
+
+
 def the_record(ledger: Ledger) -> Record:
     """The only record of a tool call."""
     [record] = ledger.records.list(scope="tool")

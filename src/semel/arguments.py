@@ -33,6 +33,7 @@ class Arguments:
         self._tool = tool
         self._reader = reader
         self.takes_self = reader.takes_self
+        self.first_parameter = reader.first_parameter
 
     @classmethod
     def of(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 import re
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args, get_origin
 
 import orjson
 
-from semel import shapes
+from semel import keys, shapes
 from semel.arguments import Arguments
 from semel.durations import Duration, microseconds, words
 from semel.errors import ContractError
@@ -60,6 +61,7 @@ class Declaration:
     on_unknown: str | None = None
     probe: Callable[..., Any] | None = None
     approval: str | Approval | None = None
+    key_of: Callable[[Any], Any] | None = None
     secret: Iterable[str] = ()
 
 
@@ -75,6 +77,7 @@ class Contract:
                 "below @classmethod or @staticmethod."
             )
         self.function = function
+        self.function_name = (str(function.__module__), function.__qualname__)
         self.declared = declared
         self.name = declared.name or function.__name__
         self.version = declared.version
@@ -114,6 +117,7 @@ class Contract:
         )
         self._check_class()
         self._check_doubt()
+        self._check_key_of()
         self.ready = self.arguments.ready and self.values.ready
         if self.ready:
             self._check_secrets()
@@ -156,6 +160,7 @@ class Contract:
             "on_unknown": self.on_unknown if recorded else None,
             "probe": declared.probe is not None,
             "approval": {"expires_in": words(self.approval.expires_us())} if self.approval else None,
+            "key_of": declared.key_of is not None,
             "secret": list(self.secret),
             "schema": self.schema,
             "result_schema": self.values.schema,
@@ -225,6 +230,7 @@ class Contract:
             "on_unknown",
             "probe",
             "approval",
+            "key_of",
         ):
             if getattr(declared, name) is not None:
                 raise self._error(
@@ -266,6 +272,37 @@ class Contract:
             )
         if declared.probe is not None:
             self._check_probe(declared.probe)
+
+    def _check_key_of(self) -> None:
+        key_of, of_instances = self.declared.key_of, self.arguments.takes_self
+        if key_of is None:
+            if self.recorded and self.arguments.first_parameter == "self":
+                warnings.warn(
+                    f"Tool {self.name!r} is a method without key_of=…: equal calls on two instances are one "
+                    "action, and the second gets the first one's answer. Say what tells instances apart, as "
+                    "key_of=lambda self: self.account, or that nothing does: key_of=lambda self: None.",
+                    stacklevel=4,  # the place of the declaration
+                )
+            return
+        if not of_instances:
+            raise self._error("key_of= tells instances apart, and a plain function has none: drop it.")
+        if not callable(key_of):
+            raise self._error(f"key_of is a function key_of(self), not {key_of!r}.")
+
+    def told_apart(self, canonical: bytes, instance: Any, secret_key: bytes) -> bytes:
+        """The canonical arguments with what tells this instance from others; ContractError if nothing can."""
+        key_of = self.declared.key_of
+        if key_of is None:
+            return canonical
+        try:
+            value = key_of(instance)
+            of_instance = keys.canonical({"self": value}, unfold=shapes.unfolding(secret_key))
+        except keys.Uncanonical as error:
+            raise self._error(f"what key_of(self) gave {error}; the tool did not run.") from None
+        except Exception as error:
+            raise self._error(f"key_of(self) ended with {type(error).__name__}; it did not run.") from error
+        # Behind a NUL, which the arguments cannot hold: no other arguments and instance make these bytes.
+        return canonical + b"\0" + of_instance
 
     def check_late_names(self) -> None:
         """The checks that names defined after the tool put off; made before its first call runs anything."""

@@ -54,6 +54,7 @@ def tool_contract(
     on_unknown: str | None = None,
     probe: Callable[..., Any] | None = None,
     approval: str | Approval | None = None,
+    key_of: Callable[[Any], Any] | None = None,
     secret: Iterable[str] = (),
 ) -> Callable[[Callable[..., R]], GuardedTool[R]]:
     """Declare what a tool promises. ContractError, naming the fix, if it cannot be kept."""

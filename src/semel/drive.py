@@ -11,7 +11,7 @@ import inspect
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextvars import ContextVar, Token
-from types import CoroutineType
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, NamedTuple
 
 from semel import errors, owner
@@ -180,7 +180,11 @@ def _of(store: Store | None) -> Store:
 
 # --- running the tool -----------------------------------------------------------------------------
 
+
 _running: ContextVar[Enter | None] = ContextVar("semel_running", default=None)
+
+# Iterated or awaited by the caller, they take effect outside the guard, after they were recorded as done.
+_LAZY = frozenset((CoroutineType, GeneratorType, AsyncGeneratorType, map, filter))
 
 
 def current_key() -> Key | None:
@@ -207,19 +211,33 @@ def _enter(wish: Enter) -> Any:
         value = _invoke(wish)
     finally:
         _leave(token)
-    if type(value) is CoroutineType:
-        # Awaited by the caller it would take effect outside the guard, after it was recorded as done.
-        value.close()
-        raise TypeError("a tool without `async def` returned a coroutine, which was not run")
+    if type(value) in _LAZY or type(value) is ToolResult:
+        _refuse_lazy(wish, value)
     return value
 
 
 async def _aenter(wish: Enter) -> Any:
     token = _running.set(wish)
     try:
-        return await _invoke(wish)
+        value = await _invoke(wish)
     finally:
         _leave(token)
+    if type(value) in _LAZY or type(value) is ToolResult:
+        _refuse_lazy(wish, value)
+    return value
+
+
+def _refuse_lazy(wish: Enter, value: Any) -> None:
+    """TypeError for a value that is work still to be done; it is ended as far as it was begun."""
+    lazy = value.value if type(value) is ToolResult else value
+    if type(lazy) is CoroutineType:
+        lazy.close()
+        raise TypeError("the tool returned a coroutine, which was not run: await it in an `async def`")
+    if type(lazy) in _LAZY and wish.contract.recorded:
+        if isinstance(lazy, GeneratorType):
+            lazy.close()
+        name = type(lazy).__name__
+        raise TypeError(f"the tool returned a {name}, whose items were not made: return a list of them")
 
 
 def _leave(token: Token[Enter | None]) -> None:

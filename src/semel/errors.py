@@ -31,6 +31,8 @@ class SemelError(Exception):
     code: str = "SEMEL_ERROR"
     retriable: bool = False
     fix: ClassVar[str] = ""
+    comes_back_s: ClassVar[float | None] = None
+    """When to call again, where nobody knows better."""
 
     def __init__(
         self,
@@ -41,7 +43,7 @@ class SemelError(Exception):
         **details: Any,
     ) -> None:
         self.message = message or inspect.cleandoc(type(self).__doc__ or "").split("\n\n")[0]
-        self.retry_after_s = retry_after_s
+        self.retry_after_s = self.comes_back_s if retry_after_s is None else retry_after_s
         self.corrective_action = self.fix if corrective_action is None else corrective_action
         self.details: dict[str, Any] = details
         self.replayed = False
@@ -129,7 +131,11 @@ class NoStep(CallError):
     """No key can be derived outside a step, so the tool did not run."""
 
     code = "NO_STEP"
-    fix = "Call it inside `with ledger.step(conversation=…, step=…):`, or give an idempotency_key."
+    fix = (
+        "Call it inside `with ledger.step(conversation=…, step=…):`, or give an idempotency_key. A step "
+        "follows into tasks and asyncio.to_thread only: on other threads, executors and machines re-enter "
+        "it with `ledger.resume(step.carry())`."
+    )
 
 
 class InvalidArguments(CallError):
@@ -173,6 +179,7 @@ class StoreUnavailable(CallError):
 
     code = "STORE_UNAVAILABLE"
     retriable = True
+    comes_back_s = 1.0
     fix = "Call again when the store answers; `semel doctor` says what it sees."
 
 

@@ -104,6 +104,8 @@ def guarded(call: Call) -> Deciding:
                 return replay(call, reply)
             if record.state is State.WAITING:
                 answer = yield from _after_approval(call, record)
+            elif call.attempt.is_within(record.token):
+                raise _waits_for_itself(call)
             elif doubtful(record, reply.now_us):
                 answer = yield from _in_doubt(call, record, reply.now_us)
             elif owner.is_gone(record.token):
@@ -240,6 +242,15 @@ def _check_version(record: Record, version: str) -> None:
         raise errors.VersionMismatch(
             f"This key was claimed by version {record.asked.version}, the tool is {version} and did not run."
         )
+
+
+def _waits_for_itself(call: Call) -> errors.StepError:
+    return errors.StepError(
+        f"The tool {call.contract.name!r} made the very call that it is performing, which waits for itself; "
+        "it did not run a second time.",
+        corrective_action="Where another action is meant, make it in a step of its own: "
+        "`with ledger.step(step=…):`.",
+    )
 
 
 def _wait_for_owner(call: Call, record: Record, now_us: int, deadline: float) -> Generator[Wish, Any, None]:

@@ -23,6 +23,7 @@ from semel.step import Conversation, Step, open_step, resumed_step
 from semel.stores.urls import open_store
 from semel.sweep import Sweeper
 from semel.tally import Tally
+from semel.tool_names import ToolNames
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -53,6 +54,7 @@ class Ledger:
         self.clock = store.clock
         self.cache = SettledCache()
         self.tally = Tally()
+        self.tool_names = ToolNames()
         self.sweeper = Sweeper(store)
         self.keeper = Keeper(store, self.tally, self.sweeper)
         self.running = Running()

@@ -52,6 +52,10 @@ class Attempt:
     def end(self) -> None:
         self.token = None
 
+    def is_within(self, token: bytes) -> bool:
+        """Whether the tool of the attempt that holds this token made the call, directly or not."""
+        return any(outer.token == token for outer in _chain(self.outer))
+
     def roll_back(self) -> None:
         """Nobody is going to commit what the tool wrote."""
         for transaction in self.opened:

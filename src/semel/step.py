@@ -6,6 +6,7 @@ however often it retries, meets the same step and therefore the same keys.
 
 from __future__ import annotations
 
+import hmac
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar, Token
@@ -24,7 +25,12 @@ if TYPE_CHECKING:
 
     from semel.ledger import Ledger
 
-CARRY_FORMAT = 1
+CARRY_FORMAT = 2
+
+# Says what the store's key is used for here, so that nothing that it signed elsewhere is taken for a step.
+_CARRY_PURPOSE = b"semel carried step, format 2"
+
+_CARRIED = frozenset(("format", "tenant", "conversation", "path", "scopes", "principal", "signature"))
 
 
 class Step:
@@ -52,8 +58,11 @@ class Step:
         self._outer: Token[_Visit | None] | None = None
 
     def carry(self) -> dict[str, Any]:
-        """Plain JSON data that `ledger.resume` turns into this same step, on another thread or machine."""
-        return {
+        """Plain JSON data that `ledger.resume` turns into this same step, on another thread or machine.
+
+        Signed with the store's key: whoever has it on its way can read it, and change nothing.
+        """
+        carried = {
             "format": CARRY_FORMAT,
             "tenant": self.ledger.tenant,
             "conversation": self.conversation,
@@ -61,6 +70,7 @@ class Step:
             "scopes": sorted(self.scopes),
             "principal": self.principal,
         }
+        return carried | {"signature": _signature(self.ledger.store.secret_key, carried)}
 
     def run(self, tool: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call the tool in this step, whatever the context of the caller is; awaitable if the tool is."""
@@ -178,19 +188,47 @@ def open_step(
 
 
 def resumed_step(ledger: Ledger, carried: Mapping[str, Any]) -> Step:
-    """The step that `carry()` described; StepError if it is of another tenant, or not such data."""
-    try:
-        form, tenant, path = carried["format"], carried["tenant"], carried["path"]
-        conversation, scopes, principal = carried["conversation"], carried["scopes"], carried["principal"]
-    except (KeyError, TypeError) as missing:
-        raise StepError(f"This is not what step.carry() gave: {missing} is missing.") from None
+    """The step that `carry()` described; StepError if it is of another tenant or store, or was changed."""
+    if not isinstance(carried, Mapping):
+        raise StepError(f"This is not what step.carry() gave, but {type(carried).__name__}.")
+    _check_format(carried)
+    if missing := _CARRIED - carried.keys():
+        raise StepError(f"This is not what step.carry() gave: {', '.join(sorted(missing))} is missing.")
+    if carried["tenant"] != ledger.tenant:
+        raise StepError("The carried step belongs to another tenant.")
+    if not _is_signed(carried, ledger.store.secret_key):
+        raise StepError(
+            "The carried step is not as step.carry() gave it: it was changed on its way, or is of another "
+            "store. Nothing was opened."
+        )
+    return Step(
+        ledger, carried["conversation"], tuple(carried["path"]), carried["scopes"], carried["principal"]
+    )
+
+
+def _check_format(carried: Mapping[str, Any]) -> None:
+    form = carried.get("format")
+    if form == 1:
+        raise StepError(
+            "The carried step was made by an older version, which did not sign it: carry it anew with this."
+        )
     if form != CARRY_FORMAT:
         raise StepError(f"The carried step has format {form!r}; this version reads {CARRY_FORMAT}.")
-    if tenant != ledger.tenant:
-        raise StepError("The carried step belongs to another tenant.")
-    if not isinstance(path, list | tuple) or not path:
-        raise StepError("The carried step has no path.")
-    return Step(ledger, conversation, tuple(path), scopes, principal)
+
+
+def _is_signed(carried: Mapping[str, Any], secret_key: bytes) -> bool:
+    content = {name: value for name, value in carried.items() if name != "signature"}
+    try:
+        expected = _signature(secret_key, content)
+        return hmac.compare_digest(expected.encode(), str(carried["signature"]).encode())
+    except (TypeError, UnicodeEncodeError):  # what no JSON has
+        return False
+
+
+def _signature(secret_key: bytes, content: Mapping[str, Any]) -> str:
+    """An HMAC over all of it, under a key that is made for this purpose alone."""
+    key = hmac.digest(secret_key, _CARRY_PURPOSE, "sha256")
+    return hmac.digest(key, orjson.dumps(dict(content), option=orjson.OPT_SORT_KEYS), "sha256").hex()
 
 
 class Conversation:

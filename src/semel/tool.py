@@ -28,8 +28,8 @@ _ON_RECORD = frozenset(("EFFECT_FAILED", "PARTIAL_SUCCESS", "UPSTREAM_TIMEOUT"))
 # Not retriable, and yet open: the effect may be there, and nobody who asks with another key would know.
 _OPEN = frozenset(("OUTCOME_UNKNOWN", "OWNERSHIP_LOST", "STORE_CORRUPT"))
 
-# The key is another action's: the record that was met says nothing about this call.
-_OF_ANOTHER = frozenset(("KEY_REUSED", "VERSION_MISMATCH"))
+# The key is another call's: the record that was met says nothing about this one.
+_OF_ANOTHER = frozenset(("KEY_REUSED", "VERSION_MISMATCH", "STEP_ERROR"))
 
 
 class Caller(NamedTuple):
@@ -111,7 +111,12 @@ class Tool:
         except Exception as error:
             return self._failure(error, prepared)
 
-    def _prepare_request(self, request: ToolCall, ledger: Ledger | None, instance: Any) -> Prepared:
+    def _prepare_request(self, request: Any, ledger: Ledger | None, instance: Any) -> Prepared:
+        if not isinstance(request, ToolCall):
+            raise errors.InvalidArguments(
+                f"A call as data is written {self.contract.name}.call(semel.ToolCall({{…}})), with the "
+                f"arguments by name; this is {type(request).__name__}. The tool did not run."
+            )
         step = current_step()
         chosen = ledger or (step.ledger if step else None)
         scopes = step.scopes if step else frozenset()
@@ -181,15 +186,19 @@ class Tool:
         contract = self.contract
         if not contract.ready:
             contract.check_late_names()
+        ledger, step = caller.ledger, caller.step
+        if ledger is not None:
+            ledger.tool_names.admit(contract)
         if not contract.recorded:
             return self._prepare_unrecorded(caller, raw, instance)
-        ledger, step = caller.ledger, caller.step
         if ledger is None or (step is None and caller.key is None):
             raise errors.NoStep()
         arguments = contract.arguments.validate(raw)
         if contract.scopes and not contract.scopes <= caller.scopes:
             raise self._scope_denied(caller)
         canonical = contract.arguments.canonical(arguments, ledger.store.secret_key)
+        if contract.declared.key_of is not None:
+            canonical = contract.told_apart(canonical, instance, ledger.store.secret_key)
         key = self._key(caller, canonical)
         now_us = ledger.clock.now_us()
         record = ledger.cache.get(key, now_us)

@@ -30,7 +30,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "result_schema",
         "transport",
     ),
-    ("contract", "meaning", "outcome", "cache", "ages", "tally"),
+    ("contract", "meaning", "outcome", "cache", "ages", "tally", "tool_names"),
     ("stores",),
     ("running",),
     (

@@ -17,7 +17,7 @@ from semel.errors import (
 )
 from semel.ledger import Ledger
 from semel.testing import Crash, crashing
-from tests.tools import a_step, declared, keyed, kinds, state, the_record
+from tests.tools import a_step, another_process, declared, keyed, kinds, state, the_record
 
 
 class Downstream:
@@ -383,11 +383,10 @@ def test_arguments_of_the_first_call_that_fit_no_more_leave_the_doubt_for_the_ne
         raise AssertionError("the stored note is no number")
 
     said: Any = {"name": "pay", "ignore": ("note",), "on_unknown": "rerun"}
-    with a_step(ledger):
-        with pytest.raises(TimeoutError):
-            declared(**said)(before)("a", "words")
-        with pytest.raises(InvalidArguments, match="first call stored"):
-            declared(**said)(after)("a", 5)
+    with a_step(ledger), pytest.raises(TimeoutError):
+        declared(**said)(before)("a", "words")
+    with a_step(another_process(ledger)), pytest.raises(InvalidArguments, match="first call stored"):
+        declared(**said)(after)("a", 5)
     assert state(ledger) == "in_doubt"
 
 

@@ -28,7 +28,7 @@ from semel.limits import RESULT_BYTES_MAX
 from semel.record import Address, Claim, Settle, State
 from semel.step import Step
 from tests.commands import asked
-from tests.tools import a_step, declared, state, the_record
+from tests.tools import a_step, another_process, declared, state, the_record
 
 
 class Colour(Enum):
@@ -306,8 +306,8 @@ def test_a_result_of_an_earlier_type_that_fits_no_more_is_unavailable_not_corrup
     measured.__annotations__["return"] = type(before)
     with a_step(ledger):
         declared(name="measure")(measured)("a")
-        with pytest.raises(ResultUnavailable, match="present result type"):
-            declared(name="measure")(counted)("a")
+    with a_step(another_process(ledger)), pytest.raises(ResultUnavailable, match="present result type"):
+        declared(name="measure")(counted)("a")
 
 
 # --- several at once ------------------------------------------------------------------------------
@@ -458,7 +458,7 @@ def test_an_owner_after_which_someone_else_went_on_is_told_and_changes_nothing(l
 
     def frozen(to: str) -> int:
         clock.advance("1m")
-        with a_step(Ledger(ledger.store, tenant="acme")):
+        with a_step(another_process(ledger)):
             assert tool_of(again)("a") == 2
         if ending == "returns":
             return 1
@@ -476,7 +476,7 @@ def test_an_owner_after_which_someone_else_went_on_is_told_and_changes_nothing(l
     with a_step(ledger), pytest.raises(OwnershipLost) as lost:
         tool_of(frozen)("a")
     assert not lost.value.retriable
-    with a_step(ledger):
+    with a_step(another_process(ledger)):
         assert tool_of(again)("a") == 2
     assert (state(ledger), the_record(ledger).attempts) == ("done", 2)
 
@@ -577,7 +577,7 @@ def test_an_owner_that_ends_while_the_next_one_is_inside_does_not_touch_its_reco
     frozen_caller.start()
     assert inside.wait(30)
     clock.advance("1m")
-    with a_step(ledger):
+    with a_step(another_process(ledger)):
         assert tool_of(go_on)("a") == 2
     assert len(told) == 1
     assert state(ledger) == "done"

@@ -21,7 +21,7 @@ from semel.record import State
 from semel.stores.base import ListRecords, Query
 from semel.stores.memory import MemoryStore
 from semel.testing import Crash, FlakyStore, WrappedStore, crashing
-from tests.tools import a_step, declared, events, keyed, state, the_record
+from tests.tools import a_step, another_process, declared, events, keyed, state, the_record
 
 NOTHING = ProbeReport(0, 0, 0)
 SETTLED, CLEARED, UNDECIDED = ProbeReport(1, 0, 0), ProbeReport(0, 1, 0), ProbeReport(0, 0, 1)
@@ -213,7 +213,7 @@ def test_records_of_other_tools_versions_and_states_are_left_alone(ledger):
     others = [downstream.tool(name="refund"), downstream.tool(version="1.9.0"), declared()(unsure)]
     for number, tool in enumerate(others):
         leave_in_doubt(ledger, tool, step=f"step-{number}")
-    with a_step(ledger, "done"):
+    with a_step(another_process(ledger), "done"):
         declared(name="pay", version="2.0.0")(lambda: None)()
     assert once(Prober(ledger, [pay.contract, others[2].contract])) == NOTHING
     leave_in_doubt(ledger, downstream.tool(version="2.7.1"))
@@ -639,7 +639,7 @@ def a_module(**names: Any) -> ModuleType:
 
 
 class Desk:
-    @declared(name="of-a-method", probe=lambda key, **others: semel.CannotTell)
+    @declared(name="of-a-method", key_of=lambda self: None, probe=lambda key, **others: semel.CannotTell)
     def pay(self, to: str) -> int:
         return 1
 
@@ -657,7 +657,7 @@ def test_the_contracts_of_a_module_are_those_of_its_functions_and_classes():
 
 def test_a_method_in_doubt_is_asked_about(ledger):
     class Till:
-        @declared(probe=lambda key, to: semel.Happened(7))
+        @declared(key_of=lambda self: None, probe=lambda key, to: semel.Happened(7))
         def pay(self, to: str) -> int:
             raise TimeoutError
 

@@ -1,9 +1,12 @@
 """Where keys are made: steps, conversations, and how a step follows the call."""
 
 import asyncio
+import base64
 import contextvars
+import hmac
 import json
 import threading
+from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -12,7 +15,8 @@ import semel
 from semel.errors import NoStep, ScopeDenied, StepError
 from semel.ledger import Ledger
 from semel.step import current_step
-from tests.tools import a_step, declared, the_record
+from semel.stores.memory import MemoryStore
+from tests.tools import a_step, another_process, declared, the_record
 
 
 @declared()
@@ -21,9 +25,13 @@ def key_of(what: str = "x") -> str:
     return str(semel.current_key())
 
 
-@declared(name="key_of")
+@declared(name="async_key_of")
 async def async_key_of(what: str = "x") -> str:
     return str(semel.current_key())
+
+
+async def awaited(call: Awaitable[str]) -> str:
+    return await call
 
 
 # --- one step -------------------------------------------------------------------------------------
@@ -60,7 +68,7 @@ def test_tasks_of_the_step_are_in_it(ledger):
         return await asyncio.gather(async_key_of(), async_key_of())
 
     with a_step(ledger):
-        assert set(asyncio.run(both())) == {key_of()}
+        assert set(asyncio.run(both())) == {asyncio.run(awaited(async_key_of()))}
 
 
 def test_a_thread_of_asyncio_is_in_the_step(ledger):
@@ -168,22 +176,61 @@ def test_a_resumed_step_ignores_the_step_around_it(ledger):
     "change",
     [
         {"tenant": "globex"},
-        {"format": 2},
+        {"format": 3},
         {"path": []},
         {"path": "refund-1"},
         {"path": [5]},
         {"path": [""]},
         {"conversation": ""},
         {"conversation": None},
+        {"conversation": "conv-43"},
+        {"path": ["refund-2"]},
+        {"path": ["refund-1", "inner"]},
+        {"scopes": ["pay", "admin"]},
+        {"scopes": []},
+        {"principal": "ann"},
+        {"expires": "never"},
+        {5: "five"},
+        {"signature": ""},
+        {"signature": None},
+        {"signature": "0" * 64},
+        {"signature": "ü"},
+        {"principal": "\ud800"},
     ],
-    ids=str,
+    ids=ascii,
 )
 def test_what_is_not_a_carried_step_of_this_tenant_is_refused(ledger, change):
+    carried = a_step(ledger, scopes={"pay"}, principal="bot").carry()
     with pytest.raises(StepError):
-        ledger.resume({**a_step(ledger).carry(), **change})
+        ledger.resume({**carried, **change})
+    assert ledger.resume(carried).scopes == {"pay"}
 
 
-@pytest.mark.parametrize("missing", ["format", "tenant", "conversation", "path", "scopes", "principal"])
+def test_a_step_is_resumed_by_every_ledger_of_its_store_and_tenant_and_by_no_other(ledger, clock):
+    carried = a_step(ledger, scopes={"pay"}).carry()
+    assert another_process(ledger).resume(carried).scopes == {"pay"}
+    with pytest.raises(StepError, match="of another store"):
+        Ledger(MemoryStore(clock=clock), tenant="acme").resume(carried)
+
+
+def test_a_step_that_was_carried_unsigned_by_an_older_version_is_refused_and_told_why(ledger):
+    carried = a_step(ledger).carry() | {"format": 1}
+    del carried["signature"]
+    with pytest.raises(StepError, match="older version"):
+        ledger.resume(carried)
+
+
+def test_a_carried_step_does_not_hold_the_key_that_signed_it(ledger):
+    secret = ledger.store.secret_key
+    text = json.dumps(a_step(ledger).carry())
+    assert secret.hex() not in text
+    assert base64.b64encode(secret).decode() not in text
+    assert hmac.digest(secret, a_step(ledger).path_text.encode(), "sha256").hex() not in text
+
+
+@pytest.mark.parametrize(
+    "missing", ["format", "tenant", "conversation", "path", "scopes", "principal", "signature"]
+)
 def test_a_carried_step_with_something_missing_is_refused(ledger, missing):
     carried = a_step(ledger).carry()
     del carried[missing]
@@ -202,7 +249,9 @@ def test_a_step_runs_a_tool_without_any_context(ledger):
     here = step.run(key_of, what="x")
     with step:
         assert key_of("x") == here
-    assert asyncio.run(step.run(async_key_of, "x")) == here
+    there = asyncio.run(awaited(step.run(async_key_of, "x")))
+    with step:
+        assert asyncio.run(awaited(async_key_of("x"))) == there
     assert current_step() is None
 
 

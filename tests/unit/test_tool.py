@@ -623,12 +623,12 @@ class Bank:
         self.name = name
         self.paid: list[str] = []
 
-    @declared()
+    @declared(key_of=lambda self: None)
     def pay(self, to: str) -> str:
         self.paid.append(to)
         return f"{self.name}: {to}"
 
-    @keyed()
+    @keyed(key_of=lambda self: self.name)
     async def transfer(self, to: str, key: semel.Key) -> str:
         self.paid.append(to)
         return key
@@ -644,7 +644,7 @@ class Bank:
         return to
 
 
-def test_self_is_not_in_the_key(ledger):
+def test_self_is_in_the_key_only_as_far_as_key_of_says(ledger):
     one, other = Bank("one"), Bank("other")
     with a_step(ledger):
         assert one.pay("a") == other.pay(to="a") == "one: a"
