@@ -15,7 +15,7 @@ from rich.text import Text
 
 from semel import audit_export, audit_report, doctor
 from semel.audit_report import Verification
-from semel.cli.desk import Desk, looks_at_store
+from semel.cli.desk import Desk, lists_tenants, looks_at_store
 from semel.cli.doors import Data
 from semel.durations import microseconds
 from semel.errors import StoreCorrupt
@@ -117,12 +117,15 @@ def _tell_verified(desk: Desk, found: Verification) -> None:
 @click.option("--within", default="60s", show_default=True, metavar="DURATION", help="How soon.")
 @click.option("--check", is_flag=True, help="Exit 1 if there are any.")
 @looks_at_store
+@lists_tenants
 def duplicates(desk: Desk, within: str, check: bool) -> int:
     """Calls within seconds with other keys and the same arguments: keys made in the wrong place."""
     try:
         microseconds(within, "within")
     except ValueError as wrong:
         raise click.BadParameter(str(wrong), param_hint="--within") from None
+    if desk.all_tenants:
+        return _duplicates_of_all(desk, within, check)
     with desk.out.progress("Reading events") as progress, desk.door() as door:
         found = door.duplicates(within, progress)
     if desk.out.as_json:
@@ -130,6 +133,20 @@ def duplicates(desk: Desk, within: str, check: bool) -> int:
     else:
         _tell_duplicates(desk, found)
     return 1 if check and found["duplicates"] else 0
+
+
+def _duplicates_of_all(desk: Desk, within: str, check: bool) -> int:
+    """One report after the other."""
+    with desk.out.progress("Reading events") as progress, desk.every_tenant() as tenants:
+        reports = tenants.duplicates(within, progress)
+    if desk.out.as_json:
+        desk.out.data({"items": reports})
+    else:
+        for report in reports:
+            desk.out.say(f"Tenant {report['tenant']}", "bold")
+            _tell_duplicates(desk, report)
+            desk.out.say()
+    return 1 if check and any(report["duplicates"] for report in reports) else 0
 
 
 def _tell_duplicates(desk: Desk, found: Data) -> None:
@@ -161,11 +178,11 @@ def _where(call: Data) -> str:
 
 
 @audit_.command()
-@click.option("--all-tenants", is_flag=True, help="Of every tenant; only with --url.")
 @looks_at_store
-def export(desk: Desk, all_tenants: bool) -> None:
+@lists_tenants
+def export(desk: Desk) -> None:
     """Write the log as JSON lines, oldest first. No arguments and no results are in it, only digests."""
-    with _watched(desk) as progress, _events(desk, all_tenants) as events:
+    with _watched(desk) as progress, _events(desk) as events:
         stream = sys.stdout.buffer
         for number, event in enumerate(events, 1):
             stream.write(orjson.dumps(event) + b"\n")
@@ -174,8 +191,8 @@ def export(desk: Desk, all_tenants: bool) -> None:
 
 
 @contextmanager
-def _events(desk: Desk, all_tenants: bool) -> Iterator[Iterator[Data]]:
-    if all_tenants:
+def _events(desk: Desk) -> Iterator[Iterator[Data]]:
+    if desk.all_tenants:
         with desk.ledger("A gateway's key opens one tenant, so --all-tenants reads the store") as ledger:
             yield audit_export.lines(ledger.store, None)
         return
