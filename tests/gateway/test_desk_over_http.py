@@ -364,7 +364,8 @@ def test_tools_are_listed_and_shown_alike(both: Both, ledger: Ledger) -> None:
 def test_what_is_not_there_is_refused_alike(both: Both) -> None:
     zeros = "0" * 32
     for words in (("runs", "show", "run_" + zeros), ("runs", "cancel", "run_" + zeros),
-                  ("runs", "show", "x/y"), ("jobs", "show", "job_" + zeros), ("jobs", "cancel", "x"), ("tools", "show", "a b"),
+                  ("runs", "show", "x/y"), ("jobs", "show", "job_" + zeros), ("jobs", "cancel", "x"),
+                  ("tools", "show", "a b"),
                   ("dead-letters", "show", "dead_" + zeros), ("tools", "show", "nothing")):  # fmt: skip
         texts = [run(*words, *where) for where in (both.at_store, both.at_server)]
         assert [text.exit_code for text in texts] == [3, 3], words

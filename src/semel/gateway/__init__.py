@@ -11,5 +11,5 @@ flows        workflows, runs, jobs, approvals           records      handlers of
 every_record records of every kind, as one list        audit        handlers of the audit log
 operate      health, readiness, metrics                 metrics      what is counted; retries: ages of keys
 upkeep       what goes on besides requests              probes       which probes it asks, for whom
-openapi      the routes as OpenAPI
+openapi      the routes as OpenAPI                      tools        handlers of the catalogue
 """
