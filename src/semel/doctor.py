@@ -64,7 +64,12 @@ def _doubts(store: Store, tenant: str) -> Iterator[Finding]:
     yield _doubt(doubtful, oldest_us, tenant)
     elsewhere = store.ask(CountRecords()).get(State.IN_DOUBT, 0) - marked
     if elsewhere > 0:
-        yield Finding("note", "in doubt", f"{elsewhere} of other tenants", "Look at them with --tenant NAME.")
+        yield Finding(
+            "note",
+            "in doubt",
+            f"{elsewhere} of other tenants",
+            "`semel records list --state in_doubt --all-tenants` says whose.",
+        )
 
 
 def _doubt(doubtful: int, oldest_us: int, tenant: str) -> Finding:

@@ -22,6 +22,9 @@ import semel
 from semel.cli import main
 from semel.clock import SYSTEM
 from semel.errors import ApprovalRequired
+from semel.flow.cabinet import Cabinet
+from semel.flow.dead import letter
+from semel.flow.model import Message
 from semel.ledger import Ledger
 from semel.stores.base import Store
 from tests.gateway.conftest import Serve, Served, define, refused, start_run
@@ -34,6 +37,16 @@ COMMANDS = [
     ("records", "amend", "rec_" + "0" * 32, "--result", "1"),
     ("tools", "list"),
     ("tools", "show", "nothing"),
+    ("runs", "list"),
+    ("runs", "show", "run_" + "0" * 32),
+    ("runs", "cancel", "run_" + "0" * 32),
+    ("runs", "rerun", "run_" + "0" * 32, "--from-step", "a"),
+    ("jobs", "list"),
+    ("jobs", "show", "job_" + "0" * 32),
+    ("jobs", "cancel", "job_" + "0" * 32),
+    ("dead-letters", "list"),
+    ("dead-letters", "show", "dead_" + "0" * 32),
+    ("dead-letters", "retry", "dead_" + "0" * 32, "--key", "k"),
     ("approvals", "list"),
     ("approvals", "show", "job_" + "0" * 32),
     ("approvals", "approve", "job_" + "0" * 32),
@@ -42,7 +55,13 @@ COMMANDS = [
     ("audit", "export"),
 ]
 
-ONLY_AT_A_STORE = [("audit", "export", "--all-tenants")]
+ONLY_AT_A_STORE = [
+    ("audit", "export", "--all-tenants"),
+    ("audit", "duplicates", "--all-tenants"),
+    ("windows", "--all-tenants"),
+    *((group, "list", "--all-tenants") for group in ("records", "approvals", "runs", "jobs", "tools")),
+    ("dead-letters", "list", "--all-tenants"),
+]
 URL_ALONE = [("audit", "verify"), ("doctor",), ("keys", "list")]
 
 
@@ -133,6 +152,7 @@ def settle(ledger: Ledger, to: str = "bob", step: str = "s-1") -> str:
 def doubt(ledger: Ledger, step: str = "doubt") -> str:
     with ledger.step(conversation="c-1", step=step, principal="bot"), pytest.raises(TimeoutError):
         send("nobody")
+    ledger.sightings.merge()  # the catalogue knows the tool now, and not in the middle of a comparison
     return ledger.records.list()[0].asked.id
 
 
@@ -231,6 +251,177 @@ def test_the_log_is_exported_alike(both: Both, ledger: Ledger) -> None:
     assert at_store.stdout == at_server.stdout
     lines = [json.loads(line) for line in at_server.stdout.splitlines()]
     assert [line["type"] for line in lines] == ["claimed", "settled"] * 120
+
+
+# --- runs, jobs, dead letters, tools -----------------------------------------------------------------------
+
+
+def fits_a_screen(*words: str) -> None:
+    told = run(*words)
+    assert told.exit_code == 0
+    assert max(map(len, told.stdout.splitlines())) <= 80, told.stdout
+
+
+def two_steps(admin: httpx.Client) -> str:
+    define(
+        admin,
+        "refund",
+        {"id": "check", "topic": "check"},
+        {"id": "pay", "topic": "pay", "depends_on": ["check"]},
+    )
+    run_id: str = start_run(admin, {"n": 1}, name="refund").json()["run_id"]
+    return run_id
+
+
+def finish(admin: httpx.Client, topic: str, status: str = "succeeded") -> None:
+    (job,) = admin.post("/api/v1/leases", json={"topics": [topic]}).json()["jobs"]
+    error = {"error": {"code": "x", "retriable": False}} if status == "failed" else {}
+    ended = {"fence": job["fence"], "status": status, **error}
+    assert admin.post(f"/api/v1/jobs/{job['job_id']}/result", json=ended).status_code == 200
+
+
+def test_runs_and_jobs_are_listed_and_shown_alike(both: Both, served: Served) -> None:
+    admin = served.holder("admin")
+    assert both.same("runs", "list") == both.same("jobs", "list") == {"items": []}
+    define(admin)
+    plain = start_run(admin).json()["run_id"]
+    run_id = two_steps(admin)
+    job_id = admin.post("/api/v1/jobs", json={"topic": "mail", "input": 1, "labels": {"a": "b"}}).json()[
+        "job_id"
+    ]
+    listed = both.same("runs", "list")["items"]
+    assert [item["run_id"] for item in listed] == [run_id, plain]
+    assert both.same("runs", "list", "--workflow", "refund", "--status", "running")["items"] == listed[:1]
+    assert both.same("runs", "list", "--limit", "1")["items"] == listed[:1]
+    shown = both.same("runs", "show", run_id)
+    assert [event["type"] for event in shown["timeline"]] == ["run.started", "step.queued"]
+    of_run = shown["steps"][0]["job_id"]
+    assert [item["job_id"] for item in both.same("jobs", "list")["items"]] == [job_id, of_run]
+    assert [item["job_id"] for item in both.same("jobs", "list", "--run", run_id)["items"]] == [of_run]
+    assert [item["job_id"] for item in both.same("jobs", "list", "--topic", "mail")["items"]] == [job_id]
+    assert both.same("jobs", "list", "--status", "leased")["items"] == []
+    assert both.same("jobs", "show", job_id)["labels"] == {"a": "b"}
+    for words in (("runs", "list"), ("jobs", "list"), ("runs", "show", run_id), ("jobs", "show", job_id)):
+        fits_a_screen(*words, *both.at_store)
+
+
+@pytest.mark.parametrize("where", ["at_store", "at_server"])
+def test_runs_and_jobs_are_cancelled_and_run_again(both: Both, served: Served, where: str) -> None:
+    place, admin = getattr(both, where), served.holder("admin")
+    run_id = two_steps(admin)
+    finish(admin, "check")
+    finish(admin, "pay", "failed")
+    again = run("runs", "rerun", run_id, "--from-step", "pay", "--key", "k-1", "--json", *place)
+    new = json.loads(again.stdout)["run_id"]
+    repeat = run("runs", "rerun", run_id, "--from-step", "pay", "--key", "k-1", *place)
+    assert f"as {new} with this key before; nothing was changed" in repeat.stdout
+    assert run("runs", "rerun", run_id, "--from-step", "nothing", *place).exit_code == 2
+    live = run("runs", "rerun", new, "--from-step", "pay", "--json", *place)
+    assert (live.exit_code, json.loads(live.stderr)["error"]["code"]) == (3, "run_not_ended")
+    job_id = admin.get(f"/api/v1/runs/{new}").json()["steps"][1]["job_id"]
+    assert run("jobs", "cancel", job_id, *place).stdout == f"{job_id} was cancelled.\n"
+    assert "before; nothing was changed" in run("jobs", "cancel", job_id, *place).stdout
+    ended = admin.get(f"/api/v1/runs/{new}").json()
+    assert (ended["status"], ended["error"]["code"]) == ("failed", "step_cancelled")
+    other = two_steps(admin)
+    assert json.loads(run("runs", "cancel", other, "--json", *place).stdout)["status"] == "cancelled"
+    assert "before; nothing was changed" in run("runs", "cancel", other, *place).stdout
+    assert run("runs", "cancel", new, *place).exit_code == 3
+    timeline = admin.get(f"/api/v1/runs/{other}/timeline").json()["items"]
+    assert timeline[-1]["by"] == "ann"
+    assert other in run("runs", "list", "--status", "cancelled", *place).stdout
+
+
+def put_aside(store: Store) -> str:
+    message = Message("acme:job_1:queued", "acme", "job.queued", 1, topic="pay", job_id="job_1")
+    found = letter("mailer", message, 5, "SMTP said no", 1)
+    asyncio.run(Cabinet(store).commit("acme", {found.id: None}, (found.draft(None),)))
+    return found.id
+
+
+def test_dead_letters_are_listed_shown_and_sent_again_alike(both: Both, store: Store) -> None:
+    assert both.same("dead-letters", "list") == {"items": []}
+    id_ = put_aside(store)
+    assert [item["id"] for item in both.same("dead-letters", "list")["items"]] == [id_]
+    assert both.same("dead-letters", "show", id_)["error"] == "SMTP said no"
+    fits_a_screen("dead-letters", "list", *both.at_store)
+    first = run("dead-letters", "retry", id_, "--key", "k", *both.at_store)
+    assert first.stdout == f"{id_} is sent again, says ann.\n"
+    assert (
+        "before; nothing was changed"
+        in run("dead-letters", "retry", id_, "--key", "k", *both.at_server).stdout
+    )
+    assert run("dead-letters", "retry", id_, *both.at_server).exit_code == 3
+
+
+def test_tools_are_listed_and_shown_alike(both: Both, ledger: Ledger) -> None:
+    settle(ledger)
+    ledger.sightings.merge()
+    assert [tool["name"] for tool in both.same("tools", "list")["items"]] == ["send"]
+    assert both.same("tools", "show", "send")["result_schema"] == {}
+    fits_a_screen("tools", "list", *both.at_store)
+
+
+def test_what_is_not_there_is_refused_alike(both: Both) -> None:
+    zeros = "0" * 32
+    for words in (("runs", "show", "run_" + zeros), ("runs", "cancel", "run_" + zeros),
+                  ("runs", "show", "x/y"), ("jobs", "show", "job_" + zeros), ("jobs", "cancel", "x"),
+                  ("tools", "show", "a b"),
+                  ("dead-letters", "show", "dead_" + zeros), ("tools", "show", "nothing")):  # fmt: skip
+        texts = [run(*words, *where) for where in (both.at_store, both.at_server)]
+        assert [text.exit_code for text in texts] == [3, 3], words
+        assert texts[0].stderr == texts[1].stderr
+
+
+# --- every tenant ------------------------------------------------------------------------------------------
+
+
+def test_what_is_in_doubt_is_found_whichever_tenant_it_is_in(
+    both: Both, ledger: Ledger, store: Store
+) -> None:
+    at_store = both.at_store[:2]
+    assert (
+        "No records that fit in any tenant"
+        in run("records", "list", "--state", "in_doubt", "--all-tenants", *at_store).stdout
+    )
+    first = doubt(ledger)
+    globex = Ledger(store, tenant="globex")
+    second = doubt(globex)
+    listed = ("records", "list", "--state", "in_doubt", *at_store)
+    assert "No records" in run(*listed).stdout  # of tenant `default`
+    items = json.loads(run(*listed, "--all-tenants", "--json").stdout)["items"]
+    assert [(item["tenant"], item["id"]) for item in items] == [("globex", second), ("acme", first)]
+    told = run(*listed, "--all-tenants").stdout
+    assert [line.split()[-1] for line in told.splitlines()] == ["TENANT", "globex", "acme"]
+    assert len(json.loads(run(*listed, "--all-tenants", "--limit", "1", "--json").stdout)["items"]) == 1
+    globex.keeper.close()
+
+
+def test_every_list_can_be_read_of_all_tenants(both: Both, store: Store, served: Served) -> None:
+    at_store, ledgers = both.at_store[:2], [Ledger(store, tenant=name) for name in ("acme", "globex")]
+    put_aside(store)
+    for ledger in ledgers:
+        for _ in range(2):
+            settle(ledger)
+        with ledger.step(conversation="c", step="ask"), pytest.raises(ApprovalRequired):
+            wire(5)
+        admin = served.holder("admin", tenant=ledger.tenant)
+        define(admin)
+        start_run(admin)
+        admin.post("/api/v1/jobs", json={"topic": "mail", "input": 1})
+        ledger.keeper.close()  # what it saw and counted is in the store
+    groups = ("records", "approvals", "runs", "jobs", "tools")
+    for words in (*((group, "list") for group in groups), ("windows",), ("audit", "duplicates")):
+        items = json.loads(run(*words, "--all-tenants", "--json", *at_store).stdout)["items"]
+        assert {item["tenant"] for item in items} == {"acme", "globex"}, words
+        told = run(*words, "--all-tenants", *at_store)
+        assert (told.exit_code, "globex" in told.stdout) == (0, True), words
+    for words in (("runs", "list"), ("jobs", "list"), ("tools", "list")):
+        fits_a_screen(*words, "--all-tenants", *at_store)
+    [dead] = json.loads(run("dead-letters", "list", "--all-tenants", "--json", *at_store).stdout)["items"]
+    assert dead["tenant"] == "acme"
+    both_named = run("records", "list", "--all-tenants", "--tenant", "acme", *at_store)
+    assert (both_named.exit_code, "give one of them" in both_named.stderr) == (2, True)
 
 
 # --- resolving --------------------------------------------------------------------------------------------
@@ -439,8 +630,9 @@ def test_nobody_there_exits_with_4(words) -> None:
     result = run(*words, "--server", f"http://127.0.0.1:{port}")
     assert (result.exit_code, result.stdout) == (4, "")
     assert "does not answer: ConnectError" in result.stderr
-    changing = words[1] in ("resolve", "amend", "approve", "reject")
-    assert ("the same command again is safe" in result.stderr) == changing
+    changing = words[1] in ("resolve", "amend", "approve", "reject", "cancel", "rerun", "retry")
+    assert ("the same command" in result.stderr) == changing
+    assert ("with --key" in result.stderr) == (words[1] in ("rerun", "retry"))
 
 
 class _Stranger(BaseHTTPRequestHandler):

@@ -11,24 +11,28 @@ from typing import Any
 import httpx
 import pytest
 import yaml  # type: ignore[import-untyped]
+from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
+import semel
 from semel.age_book import KEY, AgeBook, Subject, pages
 from semel.ages import Ages
 from semel.bus.base import BusUnavailable
 from semel.bus.local import LocalBus
+from semel.cli import main
 from semel.clock import SYSTEM
 from semel.flow.model import Message
 from semel.flow.problems import Problem
-from semel.gateway.metrics import OTHER, TENANTS_MAX, Metrics
+from semel.gateway.metrics import DOUBTS_MAX, OTHER, TENANTS_MAX, Metrics
 from semel.gateway.server import embedded
 from semel.gateway.settings import Settings
 from semel.gateway.upkeep import merge_ages, read_gauges
+from semel.record import Address
 from semel.stores.base import Store
 from semel.stores.memory import MemoryStore
 from semel.testing import FlakyStore
 from semel.window_advice import advise
-from tests.commands import AT, claim, park
+from tests.commands import AT, A, B, claim, park, settle
 from tests.gateway.conftest import Serve, define, start_run
 
 OPS = Path(__file__).resolve().parent.parent.parent / "ops"
@@ -44,7 +48,7 @@ PROMISED = {
     "semel_idempotency_cleanup_failures_total": {"context"},
     "semel_replays_total": {"endpoint"},
     "semel_conflicts_total": {"endpoint", "code"},
-    "semel_in_doubt_records": set(),
+    "semel_in_doubt_records": {"tool", "tenant"},
     "semel_outbox_unpublished": set(),
 }
 
@@ -59,7 +63,7 @@ def busy() -> Metrics:
     metrics.run_started(replayed=False, problem=None)
     metrics.admission_waited("start_run", "acme", 0.1)
     metrics.cleanup_failed("count_failed")
-    metrics.in_doubt(1)
+    metrics.in_doubt({("acme", "pay"): 1})
     metrics.unpublished(2)
     metrics.ready(True)
     return metrics
@@ -206,8 +210,39 @@ def test_gauges_say_what_waits_for_people_and_for_the_bus(serve: Serve) -> None:
     store.perform(park())
     asyncio.run(read_gauges(served.services))
     client = served.client()
-    assert value(client, "semel_in_doubt_records") == 1
+    of_acme = {"tenant": "acme", "tool": "issue_refund"}
+    assert value(client, "semel_in_doubt_records", **of_acme) == 1
     assert value(client, "semel_ready") == 1
+    store.perform(settle(A))
+    store.perform(claim(B, at=Address("globex", "tool", "k"), tool="pay"))
+    store.perform(park(B, at=Address("globex", "tool", "k")))
+    asyncio.run(read_gauges(served.services))
+    assert value(client, "semel_in_doubt_records", **of_acme) == 0
+    assert value(client, "semel_in_doubt_records", tenant="globex", tool="pay") == 1
+
+
+def test_the_labels_of_what_is_in_doubt_are_bounded_and_nothing_is_lost_by_that() -> None:
+    metrics = Metrics()
+    metrics.in_doubt({(f"tenant-{number % 150}", f"tool-{number}"): 1 for number in range(2 * DOUBTS_MAX)})
+    told = [sample for family in metrics.registry.collect() for sample in family.samples]
+    doubts = [sample for sample in told if sample.name == "semel_in_doubt_records"]
+    assert len(doubts) <= DOUBTS_MAX + 1
+    assert sum(sample.value for sample in doubts) == 2 * DOUBTS_MAX
+    assert len({sample.labels["tenant"] for sample in doubts}) <= TENANTS_MAX + 1
+
+
+def test_the_command_of_the_alert_finds_what_it_is_about_in_any_tenant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEMEL_URL", f"sqlite:///{tmp_path}/semel.db")
+    with semel.open(tenant="globex") as ledger:
+        ledger.store.perform(claim(A, at=Address("globex", "tool", "k")))
+        ledger.store.perform(park(A, at=Address("globex", "tool", "k")))
+    [about] = [rule for rule in alerts() if rule["alert"] == "SemelInDoubtRecords"]
+    [command] = re.findall(r"`semel (records list [^`]*)`", about["annotations"]["description"])
+    words = command.replace("--url STORE", "").split()
+    listed = CliRunner().invoke(main, words)
+    assert (listed.exit_code, "globex" in listed.stdout) == (0, True)
 
 
 class ClosedBus(LocalBus):
@@ -234,10 +269,10 @@ def test_what_the_bus_does_not_take_waits_and_is_counted_and_runs_start_all_the_
 def test_gauges_of_a_store_that_is_down_stay_and_readiness_does_not(serve: Serve) -> None:
     store = FlakyStore(MemoryStore())
     served = serve(store, dev=True)
-    served.services.metrics.in_doubt(7)
+    served.services.metrics.in_doubt({("acme", "pay"): 7})
     store.down = True
     asyncio.run(read_gauges(served.services))
-    assert value(served.client(), "semel_in_doubt_records") == 7
+    assert value(served.client(), "semel_in_doubt_records", tenant="acme", tool="pay") == 7
     assert value(served.client(), "semel_ready") == 0
 
 

@@ -1,12 +1,13 @@
-"""Records for people: list, look at, resolve."""
+"""Records for people: list, look at, resolve, amend."""
 
 import json
 
 import pytest
 
 import semel
-from semel.errors import RecordNotFound, RecordNotInDoubt
+from semel.errors import RecordNotFound, RecordNotInDoubt, StoreUnavailable
 from semel.ledger import Ledger
+from semel.records import NO_RESULT
 from semel.result import ToolCall
 from tests.tools import a_step, declared, the_record
 
@@ -197,3 +198,95 @@ def test_a_resolved_record_is_honoured_for_the_contracts_window_from_then_on(led
         with pytest.raises(TimeoutError):
             pay("a")
     assert ran == ["a", "a"]
+
+
+# --- amending -------------------------------------------------------------------------------------
+
+
+def test_every_ledger_replays_what_was_amended_however_often_it_replayed_the_old_value(ledger, clock, pay):
+    other = Ledger(ledger.store, tenant="acme")
+    with a_step(ledger), pytest.raises(TimeoutError):
+        pay("unlucky")
+    record = ledger.records.resolve(the_record(ledger).asked.id, "happened", by="ann", result="wrong")
+    for value in ("wrong", "right"):
+        if value == "right":
+            clock.advance("1m")
+            amended = other.records.amend(record.asked.id, by="bob", result=value)
+        for each in (ledger, other, ledger, other):
+            with a_step(each):
+                assert pay("unlucky") == value
+    assert (amended.settled_at, amended.expires_at) == (record.settled_at, record.expires_at)
+    kinds = [event.kind for event in ledger.records.history(record.asked.id) if event.kind != "dedup_hit"]
+    assert kinds == ["claimed", "parked", "resolved", "amended"]
+
+
+def test_the_same_amendment_again_is_a_replay_and_another_one_is_not(several):
+    [record] = several.records.list(state="in_doubt")
+    several.records.resolve(record.asked.id, "happened", by="ann")
+    said = [several.records.amendment(record.asked.id, by="bob", result=value) for value in ("a", "a", "b")]
+    assert [each.replayed for each in said] == [False, True, False]
+    assert said[1].record == said[0].record
+    again = several.records.resolution(record.asked.id, "happened", by="cat", result="b")
+    assert (again.replayed, again.record.by) == (True, "bob")
+
+
+def test_an_amendment_whose_reply_was_lost_is_made_once(shaky, flaky, pay):
+    with a_step(shaky), pytest.raises(TimeoutError):
+        pay("unlucky")
+    id_ = the_record(shaky).asked.id
+    shaky.records.resolve(id_, "happened", by="ann")
+    flaky.lose_reply("amend")
+    with pytest.raises(StoreUnavailable):
+        shaky.records.amend(id_, by="bob", result="r-1")
+    assert shaky.records.amendment(id_, by="bob", result="r-1").replayed
+    assert [event.kind for event in shaky.records.history(id_)].count("amended") == 1
+
+
+@pytest.mark.parametrize("state", ["done", "failed", "partial", "in_doubt"])
+def test_only_a_persons_word_can_be_amended(several, state):
+    [record] = several.records.list(state=state)
+    with pytest.raises(RecordNotInDoubt, match="by a person"):
+        several.records.amend(record.asked.id, by="ann", result="x")
+    assert several.records.get(record.asked.id) == record
+
+
+def test_what_a_probe_said_is_not_amended(ledger):
+    @declared(probe=lambda key, to: semel.Happened("probed"))
+    def pay(to: str) -> str:
+        raise TimeoutError
+
+    with a_step(ledger):
+        with pytest.raises(TimeoutError):
+            pay("a")
+        assert pay("a") == "probed"
+        with pytest.raises(RecordNotInDoubt):
+            ledger.records.amend(the_record(ledger).asked.id, by="ann", result="else")
+        assert pay("a") == "probed"
+
+
+def test_what_did_not_happen_and_what_is_over_is_not_amended(several, clock):
+    [record] = several.records.list(state="in_doubt")
+    several.records.resolve(record.asked.id, "did_not_happen", by="ann")
+    with pytest.raises(RecordNotInDoubt):
+        several.records.amend(record.asked.id, by="ann", result="x")
+    with a_step(several), pytest.raises(TimeoutError):
+        declared(name="pay")(_times_out)("unlucky")
+    several.records.resolve(record.asked.id, "happened", by="ann", result="x")
+    clock.advance("1d")
+    with pytest.raises((RecordNotInDoubt, RecordNotFound)):
+        several.records.amend(record.asked.id, by="ann", result="y")
+
+
+def _times_out(to: str) -> str:
+    raise TimeoutError
+
+
+def test_amending_takes_a_name_and_a_result(several):
+    [record] = several.records.list(state="in_doubt")
+    several.records.resolve(record.asked.id, "happened", by="ann")
+    with pytest.raises(ValueError, match="by="):
+        several.records.amend(record.asked.id, by="", result="x")
+    with pytest.raises(ValueError, match="result="):
+        several.records.amend(record.asked.id, by="ann", result=NO_RESULT)
+    with pytest.raises(RecordNotInDoubt, match="semel records amend"):
+        several.records.resolve(record.asked.id, "happened", by="bob", result="x")

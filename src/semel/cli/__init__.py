@@ -14,11 +14,14 @@ import click
 import semel
 from semel.cli.approvals import approvals
 from semel.cli.checks import audit_, examine
+from semel.cli.dead_letters import dead_letters
+from semel.cli.jobs import jobs
 from semel.cli.keys import keys
 from semel.cli.lab import bench, demo
 from semel.cli.output import complain
 from semel.cli.records import records
 from semel.cli.runbook import runbook
+from semel.cli.runs import runs
 from semel.cli.serve import serve
 from semel.cli.tools import tools
 from semel.cli.windows import windows
@@ -28,7 +31,6 @@ from semel.errors import (
     OpenError,
     RecordNotFound,
     RecordNotInDoubt,
-    ResultInvalid,
     SemelError,
     StoreCorrupt,
     StoreUnavailable,
@@ -76,9 +78,6 @@ def _complaint(error: Exception, as_json: bool) -> int | None:
         case click.Abort():
             complain("INTERRUPTED", "Interrupted.", "", as_json)
             return INTERRUPTED
-        case ResultInvalid():
-            complain("USAGE", error.message, error.corrective_action, as_json)
-            return USAGE
         case SemelError():
             complain(error.code, error.message, error.corrective_action or _next(error), as_json)
             unreachable = isinstance(error, OpenError | StoreUnavailable | StoreCorrupt)
@@ -90,7 +89,7 @@ def _next(error: SemelError) -> str:
     """Where to look, for what the library itself cannot advise on."""
     match error:
         case RecordNotFound():
-            return "`semel records list` shows what there is; --tenant says where to look."
+            return "`semel records list --all-tenants` shows what there is; --tenant says where to look."
         case RecordNotInDoubt():
             return "`semel records show` says how it stands."
         case ApprovalError():
@@ -104,18 +103,10 @@ def main() -> None:
     """Side effects that land once, however often they are retried."""
 
 
-for command in (
-    demo,
-    bench,
-    serve,
-    worker,
-    runbook,
-    keys,
-    records,
-    approvals,
-    tools,
-    audit_,
-    examine,
-    windows,
-):
+_COMMANDS = (
+    (demo, bench, serve, worker, runbook, keys),
+    (records, approvals, runs, jobs, dead_letters, tools),
+    (audit_, examine, windows),
+)
+for command in (each for group in _COMMANDS for each in group):
     main.add_command(command)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from semel.cli.desk import Desk, looks_at_store
+from semel.cli.desk import Desk, lists_tenants, looks_at_store
 from semel.cli.doors import Data
 from semel.cli.output import compact
 
@@ -22,17 +22,18 @@ def approvals() -> None:
 @click.option("--status", type=click.Choice(_STATUSES), help="Only these.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
 @looks_at_store
+@lists_tenants
 def list_(desk: Desk, status: str | None, limit: int) -> None:
     """Questions, newest first."""
-    with desk.door() as door:
-        found = door.approvals(status, limit)
+    with desk.lists() as lists:
+        found = lists.approvals(status, limit)
     if desk.out.as_json:
         desk.out.data({"items": found})
     elif not found:
         desk.out.say(f"No approvals{desk.in_tenant}" + (f" are {status}." if status else "."))
     else:
-        columns = ("JOB", "TOOL", "STATUS", "FOR", "EXPIRES", "ARGUMENTS")
-        desk.out.table(columns, [_row(request) for request in found])
+        columns = desk.columns("JOB", "TOOL", "STATUS", "FOR", "EXPIRES", "ARGUMENTS")
+        desk.out.table(columns, [desk.row(request, *_row(request)) for request in found])
 
 
 def _row(request: Data) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from rich.text import Text
 from semel import audit_export, audit_report, doctor
 from semel.audit import Seal
 from semel.audit_report import Verification
-from semel.cli.desk import Desk, looks_at_store, looks_at_store_itself
+from semel.cli.desk import Desk, lists_tenants, looks_at_store, looks_at_store_itself
 from semel.cli.doors import Data
 from semel.durations import microseconds
 from semel.errors import StoreCorrupt
@@ -142,6 +142,7 @@ def _tell_verified(desk: Desk, found: Verification) -> None:
 @click.option("--within", default="60s", show_default=True, metavar="DURATION", help="How soon.")
 @click.option("--check", is_flag=True, help="Exit 1 if there are any.")
 @looks_at_store
+@lists_tenants
 def duplicates(desk: Desk, within: str, check: bool) -> int:
     """Calls that look like one intention and ran more than once.
 
@@ -153,6 +154,8 @@ def duplicates(desk: Desk, within: str, check: bool) -> int:
         microseconds(within, "within")
     except ValueError as wrong:
         raise click.BadParameter(str(wrong), param_hint="--within") from None
+    if desk.all_tenants:
+        return _duplicates_of_all(desk, within, check)
     with desk.out.progress("Reading events") as progress, desk.door() as door:
         found = door.duplicates(within, progress)
     if desk.out.as_json:
@@ -164,6 +167,20 @@ def duplicates(desk: Desk, within: str, check: bool) -> int:
 
 def _any(found: Data) -> bool:
     return bool(found["duplicates"] or found["late_repeats"] or found["near_repeats"])
+
+
+def _duplicates_of_all(desk: Desk, within: str, check: bool) -> int:
+    """One report after the other."""
+    with desk.out.progress("Reading events") as progress, desk.every_tenant() as tenants:
+        reports = tenants.duplicates(within, progress)
+    if desk.out.as_json:
+        desk.out.data({"items": reports})
+    else:
+        for report in reports:
+            desk.out.say(f"Tenant {report['tenant']}", "bold")
+            _tell_duplicates(desk, report)
+            desk.out.say()
+    return 1 if check and any(map(_any, reports)) else 0
 
 
 def _tell_duplicates(desk: Desk, found: Data) -> None:
@@ -212,11 +229,11 @@ def _where(call: Data) -> str:
 
 
 @audit_.command()
-@click.option("--all-tenants", is_flag=True, help="Of every tenant; only with --url.")
 @looks_at_store
-def export(desk: Desk, all_tenants: bool) -> None:
+@lists_tenants
+def export(desk: Desk) -> None:
     """Write the log as JSON lines, oldest first. No arguments and no results are in it, only digests."""
-    with _watched(desk) as progress, _events(desk, all_tenants) as events:
+    with _watched(desk) as progress, _events(desk) as events:
         stream = sys.stdout.buffer
         for number, event in enumerate(events, 1):
             stream.write(orjson.dumps(event) + b"\n")
@@ -225,8 +242,8 @@ def export(desk: Desk, all_tenants: bool) -> None:
 
 
 @contextmanager
-def _events(desk: Desk, all_tenants: bool) -> Iterator[Iterator[Data]]:
-    if all_tenants:
+def _events(desk: Desk) -> Iterator[Iterator[Data]]:
+    if desk.all_tenants:
         with desk.ledger("A gateway's key opens one tenant, so --all-tenants reads the store") as ledger:
             yield audit_export.lines(ledger.store, None)
         return

@@ -8,21 +8,22 @@ import os
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 import click
 from click.core import ParameterSource
 
-from semel.cli.doors import Door
-from semel.cli.output import Output
+from semel.cli.doors import Data, Door, Lists
+from semel.cli.output import Cell, Output
 from semel.errors import OpenError
 from semel.ledger import DEFAULT_URL, Ledger
 from semel.stores.urls import hide_password, need, open_store
 
 if TYPE_CHECKING:
     from semel.cli.server_door import Server
+    from semel.cli.store_door import EveryTenantDoor
 
 _DEFAULT_TENANT = "default"
 
@@ -38,6 +39,7 @@ class Desk:
     server: str | None = None
     api_key: str | None = None
     tenant_named: bool = True  # else a gateway's key says which
+    all_tenants: bool = False  # lists of everybody, straight from the store
 
     @contextmanager
     def ledger(self, because: str = "This reads what no gateway shows") -> Iterator[Ledger]:
@@ -60,7 +62,13 @@ class Desk:
             from semel.cli.store_door import StoreDoor
 
             with self.ledger() as ledger:
-                yield StoreDoor(ledger, lambda: self.person)
+
+                def person() -> str:
+                    """Who answers for what is done now: it is about to be written, and has to be sealed."""
+                    ledger.keeper.notice()
+                    return self.person
+
+                yield StoreDoor(ledger.store, ledger.tenant, person)
             return
         need("gateway", "httpx")
         # Here, not on top: whoever works at a store needs no HTTP client.
@@ -68,6 +76,30 @@ class Desk:
 
         with ServerDoor(self._served()) as door:
             yield door
+
+    @contextmanager
+    def lists(self) -> Iterator[Lists]:
+        """The door, for what can be listed of all tenants."""
+        if not self.all_tenants:
+            with self.door() as door:
+                yield door
+            return
+        with self.every_tenant() as lists:
+            yield lists
+
+    @contextmanager
+    def every_tenant(self) -> Iterator[EveryTenantDoor]:
+        from semel.cli.store_door import EveryTenantDoor
+
+        with self.ledger("A gateway's key opens one tenant, so --all-tenants reads the store") as ledger:
+            yield EveryTenantDoor(ledger.store)
+
+    def columns(self, *names: str) -> tuple[str, ...]:
+        """Of a list: it ends with whose each item is, if that is not said already."""
+        return (*names, "TENANT") if self.all_tenants else names
+
+    def row(self, item: Data, *cells: Cell) -> tuple[Cell, ...]:
+        return (*cells, item["tenant"]) if self.all_tenants else cells
 
     def _served(self) -> Server:
         from semel.cli.server_door import Server
@@ -87,6 +119,8 @@ class Desk:
     @property
     def in_tenant(self) -> str:
         """Where nothing was found, as far as we know."""
+        if self.all_tenants:
+            return " in any tenant"
         return f" in tenant {self.tenant}" if self.server is None or self.tenant_named else ""
 
     def next_command(self, *words: str) -> str:
@@ -139,6 +173,19 @@ def looks_at_store_itself(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def command(url: str | None, tenant: str, who: str | None, as_json: bool, **options: Any) -> Any:
         return function(Desk(url or DEFAULT_URL, tenant, who, Output(as_json)), **options)
+
+    return command
+
+
+def lists_tenants(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds `--all-tenants` to a command that looks at a store; stands below `looks_at_store`."""
+
+    @click.option("--all-tenants", is_flag=True, help="Of every tenant; only with --url.")
+    @functools.wraps(function)
+    def command(desk: Desk, all_tenants: bool, **options: Any) -> Any:
+        if all_tenants and desk.server is None and desk.tenant_named:
+            raise click.UsageError("--all-tenants is every tenant and --tenant one: give one of them.")
+        return function(replace(desk, all_tenants=all_tenants), **options)
 
     return command
 

@@ -50,6 +50,34 @@ class Door(Protocol):
     def decide(self, verb: str, job_id: str, told: dict[str, Any]) -> Data:
         """The decision that stands: `approve` or `reject`, told a reason, a revision, a job_hash."""
 
+    def runs(self, workflow_id: str | None, status: str | None, limit: int) -> list[Data]:
+        """Newest first, at most so many."""
+
+    def run(self, run_id: str) -> Data:
+        """The run with its `timeline`."""
+
+    def cancel_run(self, run_id: str) -> tuple[Data, bool]:
+        """The run as it ended, and whether it was cancelled before."""
+
+    def rerun(self, run_id: str, from_step: str, key: str) -> tuple[Data, bool]:
+        """The new run, and whether this key had begun it before."""
+
+    def jobs(self, filters: dict[str, str | None], limit: int) -> list[Data]:
+        """Newest first, at most so many."""
+
+    def job(self, job_id: str) -> Data: ...
+
+    def cancel_job(self, job_id: str) -> tuple[Data, bool]:
+        """The job as it ended, and whether it was cancelled before."""
+
+    def dead_letters(self, limit: int) -> list[Data]:
+        """Newest first, at most so many."""
+
+    def dead_letter(self, id_: str) -> Data: ...
+
+    def retry_dead_letter(self, id_: str, key: str) -> tuple[Data, bool]:
+        """The letter, and whether this key had retried it before."""
+
     def windows(self, tool: str | None) -> list[Data]:
         """What the ages of retries say, per tool."""
 
@@ -57,3 +85,21 @@ class Door(Protocol):
 
     def events(self) -> Iterator[Data]:
         """The tenant's audit log, oldest first."""
+
+
+class Lists(Protocol):
+    """What can be asked of all tenants at once; each item says whose it is."""
+
+    def records(self, filters: dict[str, str | None], limit: int) -> list[Data]: ...
+
+    def tools(self, limit: int) -> list[Data]: ...
+
+    def approvals(self, status: str | None, limit: int) -> list[Data]: ...
+
+    def runs(self, workflow_id: str | None, status: str | None, limit: int) -> list[Data]: ...
+
+    def jobs(self, filters: dict[str, str | None], limit: int) -> list[Data]: ...
+
+    def dead_letters(self, limit: int) -> list[Data]: ...
+
+    def windows(self, tool: str | None) -> list[Data]: ...

@@ -10,7 +10,7 @@ import click
 from pydantic_core import from_json
 from rich.text import Text
 
-from semel.cli.desk import Desk, looks_at_store
+from semel.cli.desk import Desk, lists_tenants, looks_at_store
 from semel.cli.doors import Data, Verdict
 from semel.cli.output import Cell, compact
 from semel.clock import SYSTEM
@@ -48,18 +48,19 @@ def records() -> None:
 @click.option("--scope", type=click.Choice(_SCOPES), help="Only of this kind.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
 @looks_at_store
+@lists_tenants
 def list_(desk: Desk, limit: int, **filters: str | None) -> None:
     """Records, newest first."""
-    with desk.door() as door:
-        found = door.records(filters, limit)
+    with desk.lists() as lists:
+        found = lists.records(filters, limit)
     if desk.out.as_json:
         desk.out.data({"items": found})
     elif not found:
         fit = " that fit" if any(filters.values()) else ""
         desk.out.say(f"No records{fit}{desk.in_tenant}.")
     else:
-        columns = ("ID", "TOOL", "STATE", "ATTEMPTS", "AGE", "CONVERSATION / STEP")
-        desk.out.table(columns, [_row(record) for record in found])
+        columns = desk.columns("ID", "TOOL", "STATE", "ATTEMPTS", "AGE", "CONVERSATION / STEP")
+        desk.out.table(columns, [desk.row(record, *_row(record)) for record in found])
 
 
 def _row(record: Data) -> Sequence[Cell]:

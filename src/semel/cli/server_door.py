@@ -94,12 +94,10 @@ class ServerDoor:
         body: Data = {"outcome": verdict.outcome}
         body |= {} if verdict.result is NO_RESULT else {"result": verdict.result}
         body |= {} if verdict.fence is None else {"fence": verdict.fence}
-        answer = self._send("POST", f"/records/{_in_path(id_)}/resolve", body=body)
-        return self._data(answer), _is_replay(answer)
+        return self._changed(f"/records/{_in_path(id_)}/resolve", body)
 
     def amend(self, id_: str, result: Any) -> tuple[Data, bool]:
-        answer = self._send("POST", f"/records/{_in_path(id_)}/amend", body={"result": result})
-        return self._data(answer), _is_replay(answer)
+        return self._changed(f"/records/{_in_path(id_)}/amend", {"result": result})
 
     def tools(self, limit: int) -> list[Data]:
         return list(self._pages("/tools", limit))
@@ -117,6 +115,37 @@ class ServerDoor:
     def decide(self, verb: str, job_id: str, told: dict[str, Any]) -> Data:
         body = {name: value for name, value in told.items() if value is not None}
         return self._data(self._send("POST", f"/approvals/{_in_path(job_id)}/{verb}", body=body))
+
+    def runs(self, workflow_id: str | None, status: str | None, limit: int) -> list[Data]:
+        return list(self._pages("/runs", limit, workflow_id=workflow_id, status=status))
+
+    def run(self, run_id: str) -> Data:
+        path = f"/runs/{_in_path(run_id)}"
+        return self._get(path) | {"timeline": list(self._pages(f"{path}/timeline", None))}
+
+    def cancel_run(self, run_id: str) -> tuple[Data, bool]:
+        return self._changed(f"/runs/{_in_path(run_id)}/cancel", {})
+
+    def rerun(self, run_id: str, from_step: str, key: str) -> tuple[Data, bool]:
+        return self._changed(f"/runs/{_in_path(run_id)}/rerun", {"from_step": from_step}, key)
+
+    def jobs(self, filters: dict[str, str | None], limit: int) -> list[Data]:
+        return list(self._pages("/jobs", limit, **filters))
+
+    def job(self, job_id: str) -> Data:
+        return self._get(f"/jobs/{_in_path(job_id)}")
+
+    def cancel_job(self, job_id: str) -> tuple[Data, bool]:
+        return self._changed(f"/jobs/{_in_path(job_id)}/cancel", {})
+
+    def dead_letters(self, limit: int) -> list[Data]:
+        return list(self._pages("/dead-letters", limit))
+
+    def dead_letter(self, id_: str) -> Data:
+        return self._get(f"/dead-letters/{_in_path(id_)}")
+
+    def retry_dead_letter(self, id_: str, key: str) -> tuple[Data, bool]:
+        return self._changed(f"/dead-letters/{_in_path(id_)}/retry", {}, key)
 
     def windows(self, tool: str | None) -> list[Data]:
         found: list[Data] = self._get("/windows", None if tool is None else {"tool": tool})["items"]
@@ -143,6 +172,11 @@ class ServerDoor:
             more = page["next_cursor"] is not None and left != 0
             query["cursor"] = page["next_cursor"]
 
+    def _changed(self, path: str, body: Data, key: str | None = None) -> tuple[Data, bool]:
+        """What stands afterwards, and whether it stood before."""
+        answer = self._send("POST", path, body=body, key=key)
+        return self._data(answer), bool(answer.headers.get("idempotent-replayed") == "true")
+
     def _get(self, path: str, query: dict[str, str] | None = None) -> Data:
         return self._data(self._send("GET", path, query))
 
@@ -153,17 +187,19 @@ class ServerDoor:
         query: dict[str, str] | None = None,
         *,
         body: Data | None = None,
+        key: str | None = None,
         timeout_s: float = _ANSWER_S,
     ) -> httpx.Response:
         content = None if body is None else to_json(body)
+        headers = {} if key is None else {"Idempotency-Key": key}
         try:
             answer = self._client.request(
-                method, _V1 + path, params=query, content=content, timeout=timeout_s
+                method, _V1 + path, params=query, content=content, timeout=timeout_s, headers=headers
             )
         except (httpx.UnsupportedProtocol, httpx.LocalProtocolError) as wrong:
             raise _no_url(self._server, str(wrong)) from None
         except httpx.HTTPError as wrong:
-            raise _silent(self._server, wrong, changing=method != "GET") from None
+            raise _silent(self._server, wrong, changing=method != "GET", key=key) from None
         if not answer.is_success:
             self._refuse(answer)
         return answer
@@ -181,11 +217,8 @@ class ServerDoor:
             code, detail = str(problem["code"]), str(problem["detail"])
         except (ValueError, TypeError, KeyError):
             raise _no_gateway(self._server, answer) from None
-        raise _refusal(answer.status_code, code, detail)
-
-
-def _is_replay(answer: httpx.Response) -> bool:
-    return bool(answer.headers.get("idempotent-replayed") == "true")
+        about_people = answer.request.url.path.startswith(f"{_V1}/approvals/")
+        raise _refusal(answer.status_code, code, detail, about_people)
 
 
 def _in_path(id_: str) -> str:
@@ -193,7 +226,7 @@ def _in_path(id_: str) -> str:
     return id_ if _ID.fullmatch(id_) else "-"
 
 
-def _refusal(status: int, code: str, detail: str) -> Exception:
+def _refusal(status: int, code: str, detail: str, about_people: bool) -> Exception:
     """The problem as the error that a store would raise, so that both exit alike."""
     if status == 400:
         return click.UsageError(detail)
@@ -201,7 +234,7 @@ def _refusal(status: int, code: str, detail: str) -> Exception:
         return kind(detail)
     if status >= 500:
         return _coded(OpenError(detail, corrective_action="Ask again; what was done is done once."), code)
-    kind = ApprovalError if code.startswith(("approval_", "self_approval_", "job_")) else SemelError
+    kind = ApprovalError if about_people and code not in _FIXES else SemelError
     return _coded(kind(detail, corrective_action=_FIXES.get(code)), code)
 
 
@@ -221,8 +254,9 @@ def _no_url(server: Server, why: str) -> click.UsageError:
     return click.UsageError(f"{server.shown!r} cannot be asked: {why}. Correct --server, or what it is told.")
 
 
-def _silent(server: Server, wrong: httpx.HTTPError, *, changing: bool) -> OpenError:
-    unknown = " Whether it was done is unknown; the same command again is safe." if changing else ""
+def _silent(server: Server, wrong: httpx.HTTPError, *, changing: bool, key: str | None) -> OpenError:
+    again = "the same command again" if key is None else f"the same command with --key {key}"
+    unknown = f" Whether it was done is unknown; {again} is safe." if changing else ""
     return OpenError(
         f"{server.shown} does not answer: {type(wrong).__name__}.{unknown}",
         corrective_action="Start the gateway, or correct --server.",

@@ -1,22 +1,36 @@
-"""The operator's commands at a store itself."""
+"""The operator's commands at a store itself: of one tenant, or of all."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
-from typing import Any
+import os
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn, TypeVar
+
+import click
+import orjson
 
 from semel import audit_export, audit_report, catalogue, window_advice
-from semel.approvals import ApprovalRequest, Decision
+from semel.age_book import SHELF as AGES
+from semel.approvals import ApprovalRequest, Approvals, Decision
+from semel.catalogue import SHELF as TOOLS
 from semel.cli.doors import Data, Progress, Verdict
-from semel.flow.approvals import JobApprovals
-from semel.flow.cabinet import Cabinet
-from semel.flow.keys import Keys
+from semel.errors import ResultInvalid
+from semel.flow import shelves
+from semel.flow.dead import DEAD
+from semel.flow.flow import Flow, Policy
+from semel.flow.job_desk import JobFilter
 from semel.flow.problems import Problem
-from semel.flow.tools import ToolCatalogue
-from semel.flow.values import Page
+from semel.flow.values import Answer, Caller, Page
+from semel.gateway import settings
 from semel.gateway.every_record import Correction, EveryRecord, Said, Wanted
-from semel.ledger import Ledger
+from semel.record import UNSETTLED, State
+from semel.stores.base import CountUnsettled, Store
+from semel.stores.documents import Tenants
+from semel.stores.urls import need
+
+T = TypeVar("T")
 
 # Read at once from a list.
 _PAGE = 200
@@ -25,23 +39,25 @@ _PAGE = 200
 _REQUEST = ("job_id", "run_id", "topic", "input", "labels", "status", "revision", "job_hash", "submitted_by",
             "created_at", "expires_at", "decided_by", "decided_at", "reason")  # fmt: skip
 
+# Whoever has used the store stands on one of these, or has a record that is not settled.
+_SHELVES = (TOOLS, AGES, DEAD, shelves.RUNS, shelves.JOBS, shelves.KEYS, shelves.APPROVALS, shelves.WORKFLOWS)
+
+# Whatever the score, it stands on the shelf.
+_ANY_SCORE = (1 << 53) - 1
+
 
 class StoreDoor:
     """`person` is asked for only where somebody has to answer for what is done."""
 
-    def __init__(self, ledger: Ledger, person: Callable[[], str]) -> None:
-        self._ledger = ledger
-        self._asked_for = person
-        # Only reads: how long keys and decisions are kept is the gateways' affair.
-        cabinet = Cabinet(ledger.store)
-        keys, questions = Keys(cabinet, kept_us=None), JobApprovals(cabinet, kept_us=None)
-        self._tools = ToolCatalogue(cabinet)
-        self._records = EveryRecord(ledger.store, ledger.tenant, keys, questions)
+    def __init__(self, store: Store, tenant: str, person: Callable[[], str]) -> None:
+        self._store = store
+        self._tenant = tenant
+        self._person = person
+        # What changes here is told to the bus by the gateways: a message waits for them in the outbox.
+        self._flow = Flow(store, Policy(kept_us=_kept_us()), send=_nobody, wait=_nobody)
+        self._records = EveryRecord(store, tenant, self._flow.keys, self._flow.approvals)
 
-    def _person(self) -> str:
-        """Who answers for what is done now: so it is about to be written, and somebody has to seal it."""
-        self._ledger.keeper.notice()
-        return self._asked_for()
+    # --- records ---------------------------------------------------------------------------------
 
     def records(self, filters: dict[str, str | None], limit: int) -> list[Data]:
         return asyncio.run(self._records.list(Wanted(**filters), None, limit)).items
@@ -51,60 +67,209 @@ class StoreDoor:
 
     def resolve(self, id_: str, verdict: Verdict) -> tuple[Data, bool]:
         said = Said(verdict.outcome, self._person(), verdict.result, verdict.fence)
-        return asyncio.run(self._records.resolve(id_, said))
+        return _asked(self._records.resolve(id_, said))
 
     def amend(self, id_: str, result: Any) -> tuple[Data, bool]:
-        return asyncio.run(self._records.amend(id_, Correction(self._person(), result)))
+        return _asked(self._records.amend(id_, Correction(self._person(), result)))
+
+    # --- tools -----------------------------------------------------------------------------------
 
     def tools(self, limit: int) -> list[Data]:
-        return _whole(lambda after, size: self._tools.list(self._ledger.tenant, after, size), limit)
+        return _whole(lambda after, size: self._flow.catalogue.list(self._tenant, after, size), limit)
 
     def tool(self, name: str, version: str | None) -> Data:
-        entry = asyncio.run(self._tools.get(self._ledger.tenant, name))
-        found = catalogue.shown_as(entry, version)
+        found = catalogue.shown_as(asyncio.run(self._flow.catalogue.get(self._tenant, name)), version)
         if found is None:
             raise Problem("tool_not_found")
         return found
 
+    # --- questions to people -----------------------------------------------------------------------
+
     def approvals(self, status: str | None, limit: int) -> list[Data]:
-        return [_request(each) for each in self._ledger.approvals.list(status, limit)]
+        return [_request(each) for each in Approvals(self._store, self._tenant).list(status, limit)]
 
     def approval(self, job_id: str) -> Data:
-        return _request(self._ledger.approvals.get(job_id))
+        return _request(Approvals(self._store, self._tenant).get(job_id))
 
     def decide(self, verb: str, job_id: str, told: dict[str, Any]) -> Data:
-        return _decision(getattr(self._ledger.approvals, verb)(job_id, by=self._person(), **told))
+        decide = getattr(Approvals(self._store, self._tenant), verb)
+        return _decision(decide(job_id, by=self._person(), **told))
+
+    # --- runs, jobs, dead letters ------------------------------------------------------------------
+
+    def runs(self, workflow_id: str | None, status: str | None, limit: int) -> list[Data]:
+        runs = self._flow.runs
+        return _whole(lambda after, size: runs.list(self._tenant, workflow_id, status, after, size), limit)
+
+    def run(self, run_id: str) -> Data:
+        runs = self._flow.runs
+        run = _asked(runs.get(self._tenant, run_id))
+        events = _whole(lambda after, size: runs.timeline(self._tenant, run_id, after, size))
+        return run | {"timeline": events}
+
+    def cancel_run(self, run_id: str) -> tuple[Data, bool]:
+        return _answered(self._flow.runs.cancel(self._caller(), run_id))
+
+    def rerun(self, run_id: str, from_step: str, key: str) -> tuple[Data, bool]:
+        need("gateway", "jsonschema")
+        return _answered(self._flow.runs.rerun(self._caller(), run_id, from_step, key))
+
+    def jobs(self, filters: dict[str, str | None], limit: int) -> list[Data]:
+        wanted = JobFilter(**filters)
+        return _whole(lambda after, size: self._flow.job_desk.list(self._tenant, wanted, after, size), limit)
+
+    def job(self, job_id: str) -> Data:
+        return _asked(self._flow.jobs.get(self._tenant, job_id))
+
+    def cancel_job(self, job_id: str) -> tuple[Data, bool]:
+        return _answered(self._flow.job_desk.cancel(self._caller(), job_id))
+
+    def dead_letters(self, limit: int) -> list[Data]:
+        return _whole(lambda after, size: self._flow.dead_letters.list(self._tenant, after, size), limit)
+
+    def dead_letter(self, id_: str) -> Data:
+        return _asked(self._flow.dead_letters.get(self._tenant, id_))
+
+    def retry_dead_letter(self, id_: str, key: str) -> tuple[Data, bool]:
+        return _answered(self._flow.dead_letters.retry(self._caller(), id_, key))
+
+    # --- reports -----------------------------------------------------------------------------------
 
     def windows(self, tool: str | None) -> list[Data]:
-        found = window_advice.advise(self._ledger.store, self._ledger.tenant, tool)
+        found = window_advice.advise(self._store, self._tenant, tool)
         return [window_advice.as_data(each) for each in found]
 
     def duplicates(self, within: str, progress: Progress) -> Data:
-        ledger = self._ledger
-        found = audit_report.duplicates(ledger.store, ledger.tenant, within=within, progress=progress)
+        found = audit_report.duplicates(self._store, self._tenant, within=within, progress=progress)
         return audit_export.duplicates(found)
 
     def events(self) -> Iterator[Data]:
-        return audit_export.lines(self._ledger.store, self._ledger.tenant)
+        return audit_export.lines(self._store, self._tenant)
+
+    def _caller(self) -> Caller:
+        return Caller(self._tenant, self._person())
+
+
+class EveryTenantDoor:
+    """The lists of all tenants, as one: each item says whose it is, the newest come first."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def records(self, filters: dict[str, str | None], limit: int) -> list[Data]:
+        # What is in doubt says itself whose it is, and the others need not be asked.
+        doubtful = filters.get("state") == "in_doubt"
+        tenants = _unsettled(self._store, frozenset((State.IN_DOUBT,))) if doubtful else self._tenants()
+        return self._newest(lambda door: door.records(filters, limit), "created_at", limit, tenants)
+
+    def tools(self, limit: int) -> list[Data]:
+        return self._newest(lambda door: door.tools(limit), "first_seen_at", limit)
+
+    def approvals(self, status: str | None, limit: int) -> list[Data]:
+        return self._newest(lambda door: door.approvals(status, limit), "created_at", limit)
+
+    def runs(self, workflow_id: str | None, status: str | None, limit: int) -> list[Data]:
+        return self._newest(lambda door: door.runs(workflow_id, status, limit), "created_at", limit)
+
+    def jobs(self, filters: dict[str, str | None], limit: int) -> list[Data]:
+        return self._newest(lambda door: door.jobs(filters, limit), "created_at", limit)
+
+    def dead_letters(self, limit: int) -> list[Data]:
+        return self._newest(lambda door: door.dead_letters(limit), "dead_at", limit)
+
+    def windows(self, tool: str | None) -> list[Data]:
+        """By tenant."""
+        return self._each(lambda door: door.windows(tool), self._tenants())
+
+    def duplicates(self, within: str, progress: Progress) -> list[Data]:
+        """One report for each tenant."""
+        return self._each(lambda door: [door.duplicates(within, progress)], self._tenants())
+
+    def _newest(
+        self,
+        read: Callable[[StoreDoor], list[Data]],
+        by: str,
+        limit: int,
+        tenants: Sequence[str] | None = None,
+    ) -> list[Data]:
+        items = self._each(read, self._tenants() if tenants is None else tenants)
+        return sorted(items, key=lambda item: str(item[by]), reverse=True)[:limit]
+
+    def _each(self, read: Callable[[StoreDoor], list[Data]], tenants: Sequence[str]) -> list[Data]:
+        doors = ((tenant, StoreDoor(self._store, tenant, _no_person)) for tenant in tenants)
+        return [{"tenant": tenant, **item} for tenant, door in doors for item in read(door)]
+
+    def _tenants(self) -> Sequence[str]:
+        used = (self._store.ask(Tenants(shelf, _ANY_SCORE)) for shelf in _SHELVES)
+        return sorted({*_unsettled(self._store, UNSETTLED), *(tenant for each in used for tenant in each)})
+
+
+def _unsettled(store: Store, states: frozenset[State]) -> Sequence[str]:
+    return sorted({whose.tenant for whose in store.ask(CountUnsettled(states))})
+
+
+def _kept_us() -> int | None:
+    """For how long what has ended is kept: as the gateways on this store are told."""
+    name = "SEMEL_RUN_KEY_WINDOW"
+    try:
+        told = {name: os.environ[name]} if name in os.environ else {}
+        return settings.read({}, told).run_key_window_us
+    except ValueError as wrong:
+        raise click.UsageError(f"{wrong}. Nothing was done.") from None
+
+
+async def _nobody(*_: Any) -> None:
+    """Nothing is sent from here, and nobody waits."""
+
+
+def _no_person() -> NoReturn:
+    raise AssertionError("a list changes nothing")
+
+
+# --- asking, and what the answer is --------------------------------------------------------------
+
+
+def _asked(wanted: Coroutine[Any, Any, T]) -> T:
+    """The answer. What a gateway would call a bad request is wrong usage here too."""
+    with _refused():
+        return asyncio.run(wanted)
+
+
+@contextmanager
+def _refused() -> Iterator[None]:
+    try:
+        yield
+    except ResultInvalid as misfit:
+        raise click.UsageError(misfit.message) from None
+    except Problem as problem:
+        if problem.status != 400:
+            raise
+        raise click.UsageError(problem.message) from None
+
+
+def _answered(wanted: Coroutine[Any, Any, Answer]) -> tuple[Data, bool]:
+    answer = _asked(wanted)
+    data: Data = orjson.loads(answer.body)
+    return data, answer.replayed
 
 
 def _whole(
-    read: Callable[[tuple[int, str] | None, int], Coroutine[Any, Any, Page]], limit: int
+    read: Callable[[tuple[int, str] | None, int], Coroutine[Any, Any, Page]], limit: int | None = None
 ) -> list[Data]:
     """A list from its beginning, to its end or until there are so many."""
 
     async def pages() -> list[Data]:
         items: list[Data] = []
         after: tuple[int, str] | None = None
-        while len(items) < limit:
-            page = await read(after, min(_PAGE, limit - len(items)))
+        while limit is None or len(items) < limit:
+            page = await read(after, _PAGE if limit is None else min(_PAGE, limit - len(items)))
             items += page.items
             after = page.next_after
             if after is None:
                 break
         return items
 
-    return asyncio.run(pages())
+    return _asked(pages())
 
 
 def _request(request: ApprovalRequest) -> Data:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from semel.cli.desk import Desk, looks_at_store
+from semel.cli.desk import Desk, lists_tenants, looks_at_store
 from semel.cli.doors import Data
 from semel.cli.output import Cell, compact
 from semel.cli.records import age
@@ -20,18 +20,18 @@ def tools() -> None:
 @tools.command("list")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
 @looks_at_store
+@lists_tenants
 def list_(desk: Desk, limit: int) -> None:
     """Tools, those that were first seen last on top."""
-    with desk.door() as door:
-        found = door.tools(limit)
+    with desk.lists() as lists:
+        found = lists.tools(limit)
     if desk.out.as_json:
         desk.out.data({"items": found})
     elif not found:
         desk.out.say(f"No tools were run{desk.in_tenant}.")
     else:
-        desk.out.table(
-            ("TOOL", "VERSION", "CLASS", "WINDOW", "IN DOUBT", "SEEN"), [_row(tool) for tool in found]
-        )
+        columns = desk.columns("TOOL", "VERSION", "CLASS", "WINDOW", "IN DOUBT", "SEEN")
+        desk.out.table(columns, [desk.row(tool, *_row(tool)) for tool in found])
 
 
 def _row(tool: Data) -> Sequence[Cell]:

@@ -9,7 +9,7 @@ import click
 from rich.text import Text
 
 from semel.age_book import ENTITY, KEY
-from semel.cli.desk import Desk, looks_at_store
+from semel.cli.desk import Desk, lists_tenants, looks_at_store
 from semel.cli.doors import Data
 from semel.cli.output import Cell
 from semel.durations import microseconds
@@ -29,10 +29,11 @@ _TABLE = ("TOOL", "RETRIES", "AGES", "99.9 % WITHIN", "WINDOW", "KEEPS", "WOULD 
 @click.command()
 @click.option("--tool", metavar="NAME", help="Only this one, with all ages.")
 @looks_at_store
+@lists_tenants
 def windows(desk: Desk, tool: str | None) -> None:
     """Retry ages seen per tool, the window that covers 99.9 % of them, and what it stores."""
-    with desk.out.progress("Reading ages and records"), desk.door() as door:
-        found = door.windows(tool)
+    with desk.out.progress("Reading ages and records"), desk.lists() as lists:
+        found = lists.windows(tool)
     if desk.out.as_json:
         desk.out.data({"items": found})
     elif not found:
@@ -46,7 +47,7 @@ def windows(desk: Desk, tool: str | None) -> None:
 
 
 def _tell(desk: Desk, found: Sequence[Data], *, whole: bool) -> None:
-    desk.out.table(_TABLE, [_row(advice) for advice in found])
+    desk.out.table(desk.columns(*_TABLE), [desk.row(advice, *_row(advice)) for advice in found])
     desk.out.say()
     desk.out.say(
         f"Ages, from left to right: under {', '.join(_COLUMNS)}, and more. Keeps: about, at the present rate."

@@ -14,4 +14,5 @@ upkeep       what goes on besides requests              probes       which probe
 bounded_http headers: how long, how late               arrivals     bodies on their way in
 apart        processes for what users make costly       apart_main   the program of such a process
 turns        one after the other, tenant by tenant      openapi      the routes as OpenAPI
+tools        handlers of the catalogue
 """

@@ -5,6 +5,7 @@ How old keys were when they came again is also kept in the store (`ages`), where
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
@@ -18,6 +19,9 @@ M = TypeVar("M", Counter, Histogram)
 # Tenants that get a label of their own: the first ones seen. All others share one.
 TENANTS_MAX = 100
 OTHER = "other"
+
+# Tools of tenants whose doubts are told apart; all others share one label.
+DOUBTS_MAX = 500
 
 # From the quickest commit in memory to the longest wait for a lock.
 _WAITS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 2.5, 5, 10)
@@ -56,7 +60,11 @@ class Metrics:
             "semel_conflicts", "Refusals because of what was decided before.", "endpoint", "code"
         )
         self._requests = self._counter("semel_requests", "Requests answered.", "endpoint", "status")
-        self._in_doubt = self._gauge("semel_in_doubt_records", "Records that wait for a person or a probe.")
+        self._in_doubt = Gauge(
+            "semel_in_doubt_records", "Records that wait for a person or a probe.", ("tenant", "tool"),
+            registry=self.registry,
+        )  # fmt: skip
+        self._doubted: set[tuple[str, str]] = set()  # labels that have been told before
         self._outbox = self._gauge("semel_outbox_unpublished", "Messages that the bus has not taken yet.")
         self._ready = self._gauge("semel_ready", "1 if store and bus answered when last looked at.")
 
@@ -103,8 +111,17 @@ class Metrics:
 
     # --- what is looked at now and then -----------------------------------------------------------
 
-    def in_doubt(self, records: int) -> None:
-        self._in_doubt.set(records)
+    def in_doubt(self, counts: Mapping[tuple[str, str], int]) -> None:
+        """How many records of which tenant and tool; what is not in doubt any more is told as 0."""
+        labelled = dict.fromkeys(self._doubted, 0)
+        for (tenant, tool), count in counts.items():
+            labels = self.tenant_label(tenant), tool
+            if labels not in labelled and len(labelled) >= DOUBTS_MAX:
+                labels = OTHER, OTHER
+            labelled[labels] = labelled.get(labels, 0) + count
+        for labels, count in labelled.items():
+            self._in_doubt.labels(*labels).set(count)
+        self._doubted = set(labelled)
 
     def unpublished(self, messages: int) -> None:
         self._outbox.set(messages)

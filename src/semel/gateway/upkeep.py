@@ -12,7 +12,7 @@ from semel.flow import shelves
 from semel.gateway import operate, problems
 from semel.gateway.services import Services
 from semel.record import State
-from semel.stores.base import CountRecords
+from semel.stores.base import CountUnsettled
 from semel.stores.documents import Count, Tenants
 from semel.sweep import Sweeper
 
@@ -113,8 +113,8 @@ async def read_gauges(services: Services) -> None:
     services.metrics.ready(not await operate.trouble(services))
     try:
         async with asyncio.timeout(_GAUGES_TAKE_S):
-            counts = await services.store.aask(CountRecords())
-            services.metrics.in_doubt(counts.get(State.IN_DOUBT, 0))
+            counts = await services.store.aask(CountUnsettled(frozenset((State.IN_DOUBT,))))
+            services.metrics.in_doubt({(each.tenant, each.tool): count for each, count in counts.items()})
             services.metrics.unpublished(await _unpublished(services))
     except (SemelError, TimeoutError):
         pass
