@@ -6,11 +6,10 @@ That thread cannot wait for itself: another one closes for it, once the call has
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import logging
 import threading
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from semel.errors import SemelError, StoreUnavailable
 from semel.gates import Gates, is_inside, is_reserved
@@ -43,12 +42,10 @@ class Closing:
         self._closed = False
         self._changed = Gates()
 
-    def close(
-        self, within_s: float, innermost: Attempt | None = None, task: asyncio.Task[Any] | None = None
-    ) -> None:
+    def close(self, within_s: float, innermost: Attempt | None = None) -> None:
         """The store is closed; by another thread soon, where this one cannot be waited for.
 
-        `innermost` is the call whose tool closes; `task` the one for which a thread of no calls does it.
+        `innermost` is the call whose tool closes.
         """
         self._running.closing = True
         mine = Closer(threading.get_ident(), object())
@@ -57,7 +54,7 @@ class Closing:
         if is_inside() or is_reserved() or self._running.interrupted(innermost):
             self._hand_over(within_s)
             return
-        self._running.excuse(None if task else mine.thread, task, innermost)
+        self._running.excuse(innermost)
         while not self._closed:
             try:
                 if self._closer.setdefault("it", mine) is mine:
@@ -75,6 +72,7 @@ class Closing:
 
     def _hand_over(self, within_s: float) -> None:
         thread = threading.Thread(target=self.close, args=(within_s,), name="semel-closing", daemon=True)
+        _handed_over[:] = [(other, running) for other, running in _handed_over if other.is_alive()]
         _handed_over.append((thread, self._running))
         thread.start()
 

@@ -93,16 +93,15 @@ class Ledger:
         """No call begins any more, running ones are let end, for at most so long; the rest is in doubt.
 
         Then what was counted is written, background work ends and the store is closed. A tool that closes is
-        not waited for: its own call is in doubt. A handler of a signal, or a finaliser, that comes in between
-        while Semel writes is told at once: the ledger is closed as soon as that call has had its last word.
+        not waited for: its own call is in doubt. Where this thread is in the middle of other calls (a handler
+        of a signal came in between, or they are tasks of its event loop) this returns at once, and the ledger
+        is closed when they have ended.
         """
         self._closing.close(_seconds(within), current_attempt())
 
     async def aclose(self, within: Duration = CLOSE_WITHIN) -> None:
-        """The same for a task, which waits for other tasks' calls too, and not for its own."""
-        await asyncio.to_thread(
-            self._closing.close, _seconds(within), current_attempt(), asyncio.current_task()
-        )
+        """The same from an event loop, whose other tasks go on meanwhile."""
+        await asyncio.to_thread(self._closing.close, _seconds(within), current_attempt())
 
     def __enter__(self) -> Ledger:
         return self

@@ -111,15 +111,16 @@ class Running:
     # --- closing ----------------------------------------------------------------------------------
 
     def interrupted(self, innermost: Attempt | None) -> bool:
-        """Whether whoever asks came in between a call's own steps, and not from its tool, which is known."""
-        doer, known = (threading.get_ident(), _task()), set(_chain(innermost))
-        return any((call.thread, call.task) == doer and call not in known for call in list(self.calls))
+        """Whether this thread is in the middle of calls besides those whose tool it is that asks.
 
-    def excuse(self, thread: int | None, task: asyncio.Task[Any] | None, innermost: Attempt | None) -> None:
-        """Nobody waits for calls that whoever closes is in the middle of: all of a thread, or a task's."""
-        self._excused.update(
-            call for call in list(self.calls) if call.thread == thread or (task and call.task is task)
-        )
+        Then a handler came in between two of their steps, or they are other tasks of this thread's loop: they
+        can end once it goes on, and not before.
+        """
+        thread, known = threading.get_ident(), set(_chain(innermost))
+        return any(call.thread == thread and call not in known for call in list(self.calls))
+
+    def excuse(self, innermost: Attempt | None) -> None:
+        """Nobody waits for the call whose tool closes, and for those around it."""
         self._excused.update(_chain(innermost))
         self._left.open()
 

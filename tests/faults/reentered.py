@@ -10,8 +10,10 @@ import asyncio
 import contextlib
 import faulthandler
 import inspect
+import itertools
 import json
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -78,8 +80,11 @@ def comes_back(told: dict[str, Any]) -> None:
             def come_back(number: int = number, inside: list[Any] = inside) -> None:
                 inside.append(deed(ledger, inner, f"acc-{number}-inner"))
 
+            def run(number: int = number) -> Heard:
+                return pay(f"acc-{number}")
+
             with or_else_it_hangs():
-                first, came = re_entered_at(moment, lambda number=number: pay(f"acc-{number}"), come_back)
+                first, came = re_entered_at(moment, run, come_back)
                 if not came:
                     continue
                 again = [pay(f"acc-{number}"), deed(ledger, inner, f"acc-{number}-inner")]
@@ -223,8 +228,36 @@ async def _crowd(ledger: semel.Ledger, tool: Any, name: str) -> list[Any]:
     return list(await asyncio.gather(*(pay(account) for account in accounts * 2)))
 
 
+# --- a real signal --------------------------------------------------------------------------------
+
+
+def closed_by_a_signal(told: dict[str, Any]) -> None:
+    """Calls without end, beside a crowd, until SIGTERM comes, whose handler closes and exits with 7."""
+    ledger = semel.open(told["url"])
+    tool = tool_of(told)
+
+    def leave(number: int, frame: Any) -> None:
+        faulthandler.dump_traceback_later(STUCK_S, exit=True)
+        ledger.close()
+        sys.exit(7)
+
+    signal.signal(signal.SIGTERM, leave)
+    pay = ledger.step(conversation=CONVERSATION, step="1").run
+    for number in range(told["crowd"]):
+        threading.Thread(target=_pay_on, args=(ledger, tool, number), daemon=True).start()
+    say("calling")
+    for number in itertools.count():
+        pay(tool, account=f"acc-{number}", amount=AMOUNT, note="")
+
+
+def _pay_on(ledger: semel.Ledger, tool: Any, name: int) -> None:
+    numbers = itertools.count()
+    while call(ledger, tool, account=f"acc-crowd-{name}-{next(numbers)}").receipt is not None:
+        pass
+
+
 SCENES: dict[str, Callable[[dict[str, Any]], None]] = {
-    scene.__name__: scene for scene in (comes_back, closes, in_the_background)
+    scene.__name__: scene for scene in (comes_back, closes, in_the_background, closed_by_a_signal)
 }
 
 

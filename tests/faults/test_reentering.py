@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import pytest
 
 import semel
+from semel.clock import SYSTEM
 from tests.faults.bank import Bank
-from tests.faults.checks import assert_history_holds
+from tests.faults.checks import assert_history_holds, until
 from tests.faults.payment import LONG_LEASE
 from tests.faults.places import PLACES, Place
 from tests.faults.process import Process
@@ -161,6 +163,23 @@ def test_a_finaliser_on_semels_own_threads_strands_nobody(asynchronous: bool, pl
     assert "semel-keeper" in places
     assert all(isinstance(receipt, dict) for _, receipt in answers), answers
     assert max(paid(bank).values()) == 1
+
+
+@pytest.mark.parametrize("crowd", [0, 2])
+def test_a_handler_of_sigterm_closes_the_ledger_and_its_exit_is_the_end(
+    crowd: int, play: Play, bank: Bank, url: str
+) -> None:
+    for _ in range(3):
+        caller = play("closed_by_a_signal", crowd=crowd)
+        caller.hear("calling")
+        count = len(bank.entries())
+        until(lambda count=count: len(bank.entries()) > count, "it pays")  # type: ignore[misc]
+        SYSTEM.sleep(SYSTEM.random() * 0.01)  # somewhere within a call or two
+        caller.send(signal.SIGTERM)
+        assert caller.end() == 7, caller.complaints()
+        with semel.open(url) as ledger:
+            assert ledger.records.list(state="pending") == []
+    assert max(Counter(entry.key for entry in bank.entries()).values()) == 1
 
 
 def test_what_came_back_in_leaves_a_history_that_holds(play: Play, bank: Bank, url: str) -> None:

@@ -174,6 +174,17 @@ def test_a_tool_that_closes_its_ledger_does_not_wait_for_itself(real, kind, tmp_
         assert record.state is (State.DONE if kind.name == "memory" else State.IN_DOUBT)
 
 
+@pytest.mark.parametrize("leaving", [SystemExit, KeyboardInterrupt, GeneratorExit])
+def test_a_tool_that_closes_and_leaves_is_left_by_that_and_nothing_else(real, leaving):
+    @declared(lease="10m")
+    def pay(to: str) -> None:
+        real.close()
+        raise leaving
+
+    with pytest.raises(leaving):
+        in_a_step(real, pay, "a")
+
+
 def test_a_task_whose_tool_closes_its_ledger_does_not_wait_for_itself(real):
     @declared(lease="10m", on_unknown="park")
     async def pay(to: str) -> str:
