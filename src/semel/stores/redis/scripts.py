@@ -23,8 +23,8 @@ _OF_A_RECORD = (
     "look", "claim", "retake", "renew", "settle", "park", "release", "resolve", "sweep", "append_event",
 )  # fmt: skip
 _OTHERS = {"add_seal": 2, "drop_events": 3, "story": 1}
-_OF_DOCUMENTS = ("commit", "fetch", "scan", "count", "tenants")
-_READING = frozenset(("look", "story", "fetch", "scan", "count", "tenants"))
+_OF_DOCUMENTS = ("commit", "fetch", "scan", "count", "tenants", "weigh")
+_READING = frozenset(("look", "story", "fetch", "scan", "count", "tenants", "weigh"))
 
 
 class Script(NamedTuple):
@@ -84,7 +84,7 @@ LOOK, CLAIM, RETAKE, RENEW, SETTLE, PARK, RELEASE, RESOLVE, SWEEP, APPEND_EVENT 
 ADD_SEAL, DROP_EVENTS, STORY = map(_step, _OTHERS)
 
 # Their names only: how many keys they have is the caller's to say.
-COMMIT, FETCH, SCAN, COUNT, TENANTS = (f"{_NAME}_{name}".encode() for name in _OF_DOCUMENTS)
+COMMIT, FETCH, SCAN, COUNT, TENANTS, WEIGH = (f"{_NAME}_{name}".encode() for name in _OF_DOCUMENTS)
 
 # Asked once, while a store is opened, and therefore not in the library.
 BEGIN = text("begin").encode()
