@@ -31,6 +31,7 @@ class Policy:
     lock: LockPolicy = field(default_factory=LockPolicy)
     # Longer than the longest retry horizon we know of: a quarter's batch, run again.
     kept_us: int | None = 90 * _DAY_US
+    tenant_bytes: int | None = None  # of a tenant's documents; None: as many as the store takes
 
 
 class Flow:
@@ -47,7 +48,7 @@ class Flow:
         lock_looked: Callable[[], None] = lambda: None,
         checks: Checks | None = None,
     ) -> None:
-        self.cabinet = Cabinet(store)
+        self.cabinet = Cabinet(store, policy.tenant_bytes)
         self.keys = Keys(self.cabinet, policy.kept_us)
         self.workflows = Workflows(self.cabinet, checks)
         admission = Admission(self.cabinet, self.workflows, self.keys)

@@ -160,6 +160,8 @@ class LockedAdmission(Admission):
     async def _create(self, start: Start, known: Known, reserved: str | None, lock: str) -> Answer:
         plan = await self.plan(start, known, reserved)
         plan = plan._replace(expect={**plan.expect, shelves.LOCK: lock})
+        if problem := await self.cabinet.storage.objection(start.caller.tenant, plan.put):
+            raise problem
         committed = await self.commit(start, plan)
         if committed.done or plan.run_id in committed.found:
             return Answer(plan.answer)  # found: its reply was lost, and the run has gone on since

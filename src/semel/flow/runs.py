@@ -12,12 +12,16 @@ from semel.flow import progress, shelves, views
 from semel.flow.admission import Admission, Start
 from semel.flow.cabinet import Cabinet
 from semel.flow.keys import fingerprint
-from semel.flow.model import LIVE_RUN, Job, Run, job_of, run_of
+from semel.flow.large import LargeJson
+from semel.flow.model import LIVE_RUN, Job, Run, Workflow, job_of, run_of
 from semel.flow.problems import Problem
 from semel.flow.progress import Change
 from semel.flow.values import Answer, Caller, Page, next_after
 from semel.flow.workflows import Known
 from semel.stores.documents import Document, Scan
+
+# All copies of its input that a run may come to keep: 2 MiB for some thirty steps.
+COPIES_BYTES_MAX = 64 << 20
 
 _End = Callable[[Change, list[Job]], None]
 
@@ -38,7 +42,9 @@ class Runs:
             if known.workflow is None:
                 return Problem("workflow_not_found")
             wrong = await self._admission.workflows.input_misfit(caller.tenant, known, body)
-            return None if wrong is None else Problem("input_invalid", wrong)
+            return (
+                _copied_too_often(known.workflow, body) if wrong is None else Problem("input_invalid", wrong)
+            )
 
         print_ = fingerprint("run", workflow_id, body)
         return await self._admission.admit(Start(caller, "run", workflow_id, key, print_, begin, objection))
@@ -84,8 +90,7 @@ class Runs:
         limit: int,
     ) -> Page:
         shelf = shelves.runs(workflow_id, status)
-        scanned = await self._cabinet.scan(Scan(tenant, shelf, limit, newest=True, after=after))
-        documents = list(scanned.documents)
+        documents = await self._cabinet.page(Scan(tenant, shelf, limit, newest=True, after=after))
         items = [views.run(run_of(each.body), {}) for each in documents]
         return Page(items, next_after(documents, shelf, limit))
 
@@ -176,6 +181,18 @@ def _run(change: Change, caller: Caller, workflow_id: str, body: Any, steps: Any
         steps=steps,
         submitted_by=caller.principal,
         created_us=change.now_us,
+    )
+
+
+def _copied_too_often(workflow: Workflow, body: Any) -> Problem | None:
+    """Each step without an input of its own gets the run's: a large one times many steps is refused."""
+    copies = 1 + sum(not step.own_input for step in workflow.steps)
+    if not isinstance(body, LargeJson) or copies * len(body.json) <= COPIES_BYTES_MAX:
+        return None
+    return Problem(
+        "body_too_large",
+        f"The run and its steps would keep {copies} copies of it, more than {COPIES_BYTES_MAX} bytes. "
+        "Nothing was started. Give the steps inputs of their own, or send less.",
     )
 
 

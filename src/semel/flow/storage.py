@@ -1,7 +1,7 @@
 """How many bytes a tenant keeps, and whether there is room for more.
 
-The store is asked now and then; what this process has written since is added. So no write touches a counter that
-all writes of a tenant would share, and the bound has some slack: what other gateways wrote since the last look.
+The store is asked now and then; what this process has written since is added. So no write touches a counter
+that all writes of a tenant would share, and the bound has some slack: what other gateways wrote meanwhile.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from semel.errors import SemelError
-from semel.flow.cabinet import Cabinet
 from semel.flow.problems import Problem
 from semel.stores.documents import Draft, Weigh
+
+if TYPE_CHECKING:
+    from semel.flow.cabinet import Cabinet
 
 # What is swept and what others write is noticed so often.
 _LOOK_AGAIN_S = 300.0
@@ -61,8 +64,8 @@ class Storage:
             return None
         return Problem(
             "tenant_storage_full",
-            f"The tenant keeps {weight.bytes} bytes of at most {self._bytes_max}; there is no room for {more} "
-            "more. Nothing was kept. What has ended is removed when its window closes; --tenant-bytes of the "
+            f"The tenant keeps {weight.bytes} bytes of at most {self._bytes_max}; no room for {more} more. "
+            "Nothing was kept. What has ended is removed when its window closes; --tenant-bytes of the "
             "gateway is the bound.",
             current=weight.bytes,
             limit=self._bytes_max,
