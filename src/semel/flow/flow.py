@@ -14,7 +14,7 @@ from semel.flow.gate import LockedAdmission, LockPolicy
 from semel.flow.jobs import Jobs, Wait
 from semel.flow.keys import Keys
 from semel.flow.outbox import Outbox, Send
-from semel.flow.runs import Runs
+from semel.flow.runs import Runs, Waited
 from semel.flow.schemas import Checks
 from semel.flow.upkeep import Upkeep
 from semel.flow.workflows import Workflows
@@ -47,6 +47,7 @@ class Flow:
         cleanup_failed: Callable[[str], None] = lambda _: None,
         lock_looked: Callable[[], None] = lambda: None,
         checks: Checks | None = None,
+        waited: Waited = lambda *_: None,
     ) -> None:
         self.cabinet = Cabinet(store, policy.tenant_bytes)
         self.keys = Keys(self.cabinet, policy.kept_us)
@@ -55,7 +56,7 @@ class Flow:
         if policy.admission == "lock":
             admission = LockedAdmission(admission, policy.lock, cleanup_failed, lock_looked)
         self.admission = admission
-        self.runs = Runs(self.cabinet, admission)
+        self.runs = Runs(self.cabinet, admission, waited)
         self.jobs = Jobs(self.cabinet, self.keys, wait)
         self.approvals = JobApprovals(self.cabinet, policy.kept_us)
         self.outbox = Outbox(self.cabinet, send)

@@ -23,13 +23,17 @@ from semel.stores.documents import Document, Scan
 # All copies of its input that a run may come to keep: 2 MiB for some thirty steps.
 COPIES_BYTES_MAX = 64 << 20
 
+Waited = Callable[[str, str, str, float], None]
 _End = Callable[[Change, list[Job]], None]
 
 
 class Runs:
-    def __init__(self, cabinet: Cabinet, admission: Admission) -> None:
+    """`waited(scope, tenant, outcome, seconds)` hears how long each start was at admission."""
+
+    def __init__(self, cabinet: Cabinet, admission: Admission, waited: Waited = lambda *_: None) -> None:
         self._cabinet = cabinet
         self._admission = admission
+        self._waited = waited
 
     async def start(self, caller: Caller, workflow_id: str, key: str | None, body: Any) -> Answer:
         """The run has a slot and goes, once for the key; or a Problem, and nothing is kept."""
@@ -47,7 +51,7 @@ class Runs:
             )
 
         print_ = fingerprint("run", workflow_id, body)
-        return await self._admission.admit(Start(caller, "run", workflow_id, key, print_, begin, objection))
+        return await self._admitted(Start(caller, "run", workflow_id, key, print_, begin, objection))
 
     async def rerun(self, caller: Caller, run_id: str, from_step: str, key: str | None) -> Answer:
         """A new run that keeps what succeeded elsewhere than from this step on."""
@@ -73,7 +77,17 @@ class Runs:
             return None
 
         start = Start(caller, "rerun", run.workflow_id, key, print_, begin, objection)
-        return await self._admission.admit(start)
+        return await self._admitted(start)
+
+    async def _admitted(self, start: Start) -> Answer:
+        clock = self._cabinet.clock
+        began, outcome = clock.monotonic(), "refused"
+        try:
+            answer = await self._admission.admit(start)
+            outcome = "replayed" if answer.replayed else "admitted"
+            return answer
+        finally:
+            self._waited(start.scope, start.caller.tenant, outcome, clock.monotonic() - began)
 
     # --- reading ---------------------------------------------------------------------------------
 

@@ -57,6 +57,7 @@ def assemble(settings: Settings, store: Store, bus: Bus | None = None) -> Servic
         wait=wait,
         cleanup_failed=metrics.cleanup_failed,
         checks=apart,
+        waited=metrics.admission_waited,
     )
     api_keys = ApiKeys(flow.cabinet)
     return Services(
