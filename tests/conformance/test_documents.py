@@ -1,4 +1,4 @@
-"""Documents: what every store makes of Commit, Fetch, Scan, Count and Tenants."""
+"""Documents: what every store makes of Commit, Fetch, Scan, Count, Tenants and Weigh."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from semel.stores.documents import (
     Room,
     Scan,
     Tenants,
+    Weigh,
     score_on,
 )
 from tests.commands import A, claim, look
@@ -79,6 +80,25 @@ def fetched(door: Door, *ids: str, tenant: str = "acme") -> dict[str, Document]:
 
 def scanned(door: Door, shelf: str, tenant: str = "acme", limit: int = 1_000) -> list[str]:
     return [document.id for document in door.ask(Scan(tenant, shelf, limit)).documents]
+
+
+# --- weight ----------------------------------------------------------------------------------------------
+
+
+def test_a_tenants_documents_weigh_what_their_bodies_have(door):
+    assert door.ask(Weigh("acme")) == 0
+    written(door, Draft("run-1", b"x" * MEBIBYTE, on("runs")), Draft("job-1", b"12345"))
+    written(door, Draft("run-1", b"another tenant's"), tenant="other")
+    assert door.ask(Weigh("acme")) == MEBIBYTE + 5
+    written(door, Draft("run-1", b"shorter", on("runs")))
+    assert door.ask(Weigh("acme")) == 12
+    assert not door.ask(commit(Draft("job-2", b"refused"), expect={"run-1": None})).done
+    repeated = commit(Draft("job-3", b"once"))
+    assert door.ask(repeated).done
+    assert door.ask(repeated).done
+    assert door.ask(Weigh("acme")) == 16
+    assert door.ask(commit(Draft("job-1", b""), drop=("run-1", "none"))).done
+    assert door.ask(Weigh("acme")) == 4
 
 
 # --- writing and reading ---------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ PROMISED = {
     "semel_claims_total": {"tool", "answer"},
     "semel_retry_age_seconds": {"tool"},
     "semel_run_starts_total": {"outcome"},
-    "semel_admission_wait_seconds": {"endpoint", "tenant"},
+    "semel_admission_wait_seconds": {"endpoint", "tenant", "outcome"},
     "semel_idempotency_cleanup_failures_total": {"context"},
     "semel_replays_total": {"endpoint"},
     "semel_conflicts_total": {"endpoint", "code"},
@@ -61,7 +61,7 @@ def busy() -> Metrics:
     metrics.claimed("run", replayed=False, problem=None)
     metrics.retried("run", 5)
     metrics.run_started(replayed=False, problem=None)
-    metrics.admission_waited("start_run", "acme", 0.1)
+    metrics.admission_waited("run", "acme", "admitted", 0.1)
     metrics.cleanup_failed("count_failed")
     metrics.in_doubt({("acme", "pay"): 1})
     metrics.unpublished(2)
@@ -102,6 +102,20 @@ def test_tenants_beyond_the_first_hundred_share_a_label() -> None:
     assert metrics.tenant_label("t-0") == "t-0"
 
 
+def test_what_never_came_to_admission_did_not_wait_for_it(serve: Serve) -> None:
+    client = serve(dev=True).client()
+    for headers in ({"Idempotency-Key": ""}, {"X-Tenant-ID": "no name"}):
+        assert client.post("/api/v1/workflows/hello/runs", json={}, headers=headers).status_code >= 400
+    assert client.post("/api/v1/workflows/hello/runs", content=b"no JSON").status_code == 400
+    assert value(client, "semel_admission_wait_seconds_count") == 0
+
+
+def test_every_context_of_a_failed_cleanup_stands_at_zero_from_the_start(serve: Serve) -> None:
+    text = serve(dev=True, admission="lock").client().get("/metrics").text
+    for context in ("gate_unavailable", "request_refused", "count_failed", "limit_reached", "create_failed"):
+        assert f'semel_idempotency_cleanup_failures_total{{context="{context}"}} 0.0' in text
+
+
 def test_two_gateways_in_one_process_count_apart() -> None:
     assert "semel_run_starts_total{" in busy().text().decode()
     assert "semel_run_starts_total{" not in Metrics().text().decode()
@@ -121,7 +135,11 @@ def test_starts_replays_and_conflicts_are_counted_by_what_became_of_them(serve: 
     assert value(client, "semel_replays_total", endpoint="start_run") == 1
     code = "idempotency_key_reused"
     assert value(client, "semel_conflicts_total", endpoint="start_run", code=code) == 1
-    assert value(client, "semel_admission_wait_seconds_count", endpoint="start_run", tenant="default") == 4
+    waited = {
+        outcome: value(client, "semel_admission_wait_seconds_count", endpoint="start_run", outcome=outcome)
+        for outcome in ("admitted", "replayed", "refused")
+    }
+    assert waited == {"admitted": 1, "replayed": 1, "refused": 2}
     assert value(client, "semel_requests_total", endpoint="start_run", status="200") == 2
     while not value(client, "semel_retry_age_seconds_count", tool="run"):
         pass  # it is looked up beside the answer

@@ -60,3 +60,14 @@ def test_memory_is_bounded_and_the_quietest_are_forgotten_first(monkeypatch: pyt
         if number == 50:
             limit.take("busy")
     assert len(limit) == 10
+
+
+def test_a_large_body_costs_more_than_one_and_the_tenant_owes_what_is_missing() -> None:
+    clock = FakeClock()
+    limit = RateLimit(2, 5, clock)
+    limit.take("acme", 9)
+    assert taken(limit) == 0
+    clock.advance("2s")
+    assert taken(limit) == 0
+    clock.advance("1s")
+    assert taken(limit) == 2

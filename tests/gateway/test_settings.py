@@ -31,6 +31,9 @@ def test_nothing_said_is_the_default() -> None:
         ("dev", "0", "dev", False),
         ("log", "problems", "log", "problems"),
         ("tenant_rate", "0", "tenant_rate_per_s", 0.0),
+        ("tenant_bytes", "512MiB", "tenant_bytes", 512 << 20),
+        ("tenant_bytes", "1000", "tenant_bytes", 1_000),
+        ("tenant_bytes", "0", "tenant_bytes", None),
     ],
 )
 def test_each_setting_is_read_from_flag_and_environment(
@@ -54,6 +57,8 @@ def test_a_flag_outdoes_the_environment() -> None:
         ("port", "-1"),
         ("admission", "luck"),
         ("lock_retry", "soon"),
+        ("tenant_bytes", "1GB"),
+        ("tenant_bytes", "much"),
         ("lock_wait", "2"),
         ("lock_wait", "forever"),
         ("lock_ttl", "0s"),

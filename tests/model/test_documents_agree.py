@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 )
 
 from semel.stores.base import Query
-from semel.stores.documents import Commit, Committed, Count, Draft, Fetch, Place, Room, Scan, Tenants
+from semel.stores.documents import Commit, Committed, Count, Draft, Fetch, Place, Room, Scan, Tenants, Weigh
 from semel.stores.memory import MemoryStore
 from tests.doors import AsyncDoor, Door
 from tests.fake_clock import START_US, FakeClock
@@ -126,6 +126,10 @@ class Agreement(RuleBasedStateMachine):
     @rule(tenant=tenants, chosen=st.lists(ids, max_size=6))
     def fetches(self, tenant, chosen):
         self.compare(Fetch(tenant, tuple(chosen)))
+
+    @rule(tenant=tenants)
+    def weighs(self, tenant):
+        assert self.door.ask(Weigh(tenant)) == self.memory.ask(Weigh(tenant))
 
     @rule(shelf=shelves, upto=st.none() | scores)
     def asks_for_tenants(self, shelf, upto):

@@ -33,6 +33,7 @@ _BODY = """ -d '{"order": 1}'"""
 def _options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Each also as SEMEL_…; what a text means is said in one place, `semel.gateway.settings`."""
     for flag, metavar, help_ in (
+        ("--tenant-bytes", "1GiB", "What a tenant's runs, jobs and workflows may take; 0: no limit. [1GiB]"),
         ("--run-key-window", "90d|forever", "How long keys are honoured. [90d]"),
         ("--lock-ttl", "10s", "Life of a lock whose owner is gone. [10s]"),
         ("--lock-wait", "2s", "How long a start waits for the lock. [2s]"),

@@ -73,6 +73,10 @@ class Admission:
                         problem, start.caller.tenant, start.scope, start.key, start.fingerprint
                     )
             plan = await self.plan(start, known, key_tag)
+            if problem := await self.cabinet.storage.objection(start.caller.tenant, plan.put):
+                return await self.replay_or(
+                    problem, start.caller.tenant, start.scope, start.key, start.fingerprint
+                )
             committed = await self.commit(start, plan)
             if committed.done or plan.run_id in committed.found:
                 return Answer(plan.answer)  # found: its reply was lost, and the run has gone on since
@@ -98,14 +102,10 @@ class Admission:
         self, problem: Problem, tenant: str, scope: str, key: str | None, fingerprint: str
     ) -> Answer:
         """The answer that the key had before what it began from changed or went; else the problem."""
-        if key is not None:
-            id_ = self.keys.id(tenant, scope, key)
-            found = await self.cabinet.fetch(tenant, id_)
-            now_us = await self.cabinet.now_us()
-            answer = await self.keys.replay(tenant, found.get(id_), fingerprint, now_us)
-            if answer is not None:
-                return answer
-        raise problem
+        answer = await self.keys.first_answer(tenant, scope, key, fingerprint)
+        if answer is None:
+            raise problem
+        return answer
 
     async def plan(self, start: Start, known: Known, key_tag: str | None) -> Plan:
         change = Change(start.caller.tenant, await self.cabinet.now_us(), self.cabinet.new_id)

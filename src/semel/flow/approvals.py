@@ -22,9 +22,9 @@ class JobApprovals:
 
     async def list(self, tenant: str, status: str | None, after: tuple[int, str] | None, limit: int) -> Page:
         shelf = shelves.approvals(status)
-        scanned = await self._cabinet.scan(Scan(tenant, shelf, limit, newest=True, after=after))
-        documents = list(scanned.documents)
-        items = [views.approval(job_of(each.body), scanned.now_us) for each in documents]
+        documents = await self._cabinet.page(Scan(tenant, shelf, limit, newest=True, after=after))
+        now_us = await self._cabinet.now_us()
+        items = [views.approval(job_of(each.body), now_us) for each in documents]
         kept = [item for item in items if status in (None, item["status"])]
         return Page(kept, next_after(documents, shelf, limit))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from semel.audit import Event
@@ -10,20 +11,26 @@ from semel.errors import StoreUnavailable
 from semel.flow import asking
 from semel.flow.asking import Asking
 from semel.flow.shelves import OUTBOX
+from semel.flow.storage import Storage
+from semel.flow.values import cut, is_heavy, place_of
 from semel.stores.base import Query, Store
 from semel.stores.documents import Commit, Committed, Document, Draft, Fetch, Room, Scan, Scanned
 
 T = TypeVar("T")
+
+# Of a page, read first: they tell whether the others are large too.
+_FIRST = 16
 
 # A reply may be lost together with its connection: the same commit is asked once more on another.
 _TRIES = 2
 
 
 class Cabinet:
-    """The documents of a store, for any tenant."""
+    """The documents of a store, for any tenant. `bytes_max` is how many of them a tenant may keep."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, bytes_max: int | None = None) -> None:
         self.store = store
+        self.storage = Storage(self, bytes_max)
         self.clock = store.clock
         self.nudge: Callable[[str], None] = lambda _: None  # called when a tenant has something to send
         self._ahead_us: int | None = None  # the store's clock, against the monotonic one here
@@ -48,6 +55,15 @@ class Cabinet:
         self._learn(scanned.now_us)
         return scanned
 
+    async def page(self, query: Scan) -> list[Document]:
+        """Part of a list: fewer than were asked for where they are large (semel.flow.values.next_after)."""
+        first = list((await self.scan(replace(query, limit=min(query.limit, _FIRST)))).documents)
+        if len(first) < _FIRST or is_heavy(first) or query.limit <= _FIRST:
+            return cut(first)
+        after, left = place_of(first[-1], query.shelf), query.limit - len(first)
+        rest = (await self.scan(replace(query, limit=left, after=after))).documents
+        return cut([*first, *rest])
+
     async def commit(
         self,
         tenant: str,
@@ -63,6 +79,8 @@ class Cabinet:
     async def write(self, commit: Commit) -> Committed:
         committed = await self._insist(commit)
         self._learn(committed.now_us)
+        if committed.done:
+            self.storage.wrote(commit.tenant, commit.put)
         if committed.done and any(place.shelf == OUTBOX for draft in commit.put for place in draft.places):
             self.nudge(commit.tenant)
         return committed

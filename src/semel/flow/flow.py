@@ -15,7 +15,7 @@ from semel.flow.job_desk import JobDesk
 from semel.flow.jobs import Jobs, Wait
 from semel.flow.keys import Keys
 from semel.flow.outbox import Outbox, Send
-from semel.flow.runs import Runs
+from semel.flow.runs import Runs, Waited
 from semel.flow.schemas import Checks
 from semel.flow.tools import ToolCatalogue
 from semel.flow.upkeep import Upkeep
@@ -33,6 +33,7 @@ class Policy:
     lock: LockPolicy = field(default_factory=LockPolicy)
     # Longer than the longest retry horizon we know of: a quarter's batch, run again.
     kept_us: int | None = 90 * _DAY_US
+    tenant_bytes: int | None = None  # of a tenant's documents; None: as many as the store takes
 
 
 class Flow:
@@ -48,15 +49,16 @@ class Flow:
         cleanup_failed: Callable[[str], None] = lambda _: None,
         lock_looked: Callable[[], None] = lambda: None,
         checks: Checks | None = None,
+        waited: Waited = lambda *_: None,
     ) -> None:
-        self.cabinet = Cabinet(store)
+        self.cabinet = Cabinet(store, policy.tenant_bytes)
         self.keys = Keys(self.cabinet, policy.kept_us)
         self.workflows = Workflows(self.cabinet, checks)
         admission = Admission(self.cabinet, self.workflows, self.keys)
         if policy.admission == "lock":
             admission = LockedAdmission(admission, policy.lock, cleanup_failed, lock_looked)
         self.admission = admission
-        self.runs = Runs(self.cabinet, admission)
+        self.runs = Runs(self.cabinet, admission, waited)
         self.jobs = Jobs(self.cabinet, self.keys, wait)
         self.job_desk = JobDesk(self.cabinet, policy.kept_us)
         self.approvals = JobApprovals(self.cabinet, policy.kept_us)

@@ -31,6 +31,9 @@ log = logging.getLogger("semel")
 # How long a waiter pauses between two looks at the lock: fixed, or this on average.
 _RETRY_S = 0.010
 
+# Where an admission was when its reservation had to be taken back.
+CONTEXTS = ("gate_unavailable", "request_refused", "count_failed", "limit_reached", "create_failed")
+
 # Between two attempts to take a reservation back.
 _CLEAN_AGAIN_S = 0.5
 
@@ -79,7 +82,7 @@ class Lock:
 
 
 class LockedAdmission(Admission):
-    """The lock strategy. `failed(context)` is called for each cleanup that did not work at once."""
+    """The lock strategy. `failed(context)` is called once for each reservation that did not go at once."""
 
     def __init__(
         self,
@@ -161,6 +164,8 @@ class LockedAdmission(Admission):
     async def _create(self, start: Start, known: Known, reserved: str | None, lock: str) -> Answer:
         plan = await self.plan(start, known, reserved)
         plan = plan._replace(expect={**plan.expect, shelves.LOCK: lock})
+        if problem := await self.cabinet.storage.objection(start.caller.tenant, plan.put):
+            raise problem
         committed = await self.commit(start, plan)
         if committed.done or plan.run_id in committed.found:
             return Answer(plan.answer)  # found: its reply was lost, and the run has gone on since
@@ -181,25 +186,25 @@ class LockedAdmission(Admission):
         if reserved is None or start.key is None:
             return
         id_ = self.keys.id(start.caller.tenant, start.scope, start.key)
-        if await self._dropped(start.caller.tenant, id_, reserved, context):
+        if await self._dropped(start.caller.tenant, id_, reserved):
             return
-        task = asyncio.ensure_future(self._drop_until_done(start.caller.tenant, id_, reserved, context))
+        self._failed(context)
+        task = asyncio.ensure_future(self._drop_until_done(start.caller.tenant, id_, reserved))
         self._cleaning.add(task)
         task.add_done_callback(self._cleaning.discard)
 
-    async def _dropped(self, tenant: str, id_: str, tag: str, context: str) -> bool:
+    async def _dropped(self, tenant: str, id_: str, tag: str) -> bool:
         """Whether the reservation is gone; one that is no longer ours is somebody else's to care for."""
         try:
             await self.cabinet.commit(tenant, {id_: tag}, drop=(id_,))
         except StoreUnavailable:
-            self._failed(context)
             return False
         return True
 
-    async def _drop_until_done(self, tenant: str, id_: str, tag: str, context: str) -> None:
+    async def _drop_until_done(self, tenant: str, id_: str, tag: str) -> None:
         clock = self.cabinet.clock
         give_up = clock.monotonic() + self._reserved_us() / 1_000_000  # then it has lapsed by itself
         while clock.monotonic() < give_up:
             await clock.asleep(_CLEAN_AGAIN_S)
-            if await self._dropped(tenant, id_, tag, context):
+            if await self._dropped(tenant, id_, tag):
                 return

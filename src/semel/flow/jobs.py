@@ -55,6 +55,10 @@ class Jobs:
             if key is not None:
                 record = self._key_record(caller, key, print_, answer, job)
                 put, expect = (*put, record.draft()), {**expect, record.id: seen}
+            if problem := await self._cabinet.storage.objection(caller.tenant, put):
+                if before := await self._keys.first_answer(caller.tenant, "job", key, print_):
+                    return before
+                raise problem
             room = (Room(shelves.LIVE, LIVE_JOBS_MAX),)
             events = tuple(change.audited)
             committed = await self._cabinet.commit(caller.tenant, expect, put, room=room, events=events)

@@ -131,6 +131,14 @@ class Keys:
         ids = [record.subject_id for record in records if record.subject_id is not None]
         return await self._cabinet.fetch(tenant, *ids) if ids else {}
 
+    async def first_answer(self, tenant: str, scope: str, key: str | None, fingerprint: str) -> Answer | None:
+        """What the key was answered with before; None if it is free or there is none."""
+        if key is None:
+            return None
+        id_ = self.id(tenant, scope, key)
+        document = (await self._cabinet.fetch(tenant, id_)).get(id_)
+        return await self.replay(tenant, document, fingerprint, await self._cabinet.now_us())
+
     async def get(self, tenant: str, id_: str) -> dict[str, Any] | None:
         document = (await self._cabinet.fetch(tenant, id_)).get(id_)
         if document is None or not id_.startswith("rec_"):

@@ -12,20 +12,28 @@ from semel.flow import progress, shelves, views
 from semel.flow.admission import Admission, Start
 from semel.flow.cabinet import Cabinet
 from semel.flow.keys import fingerprint
-from semel.flow.model import LIVE_RUN, Job, Run, job_of, run_of
+from semel.flow.large import LargeJson
+from semel.flow.model import LIVE_RUN, Job, Run, Workflow, job_of, run_of
 from semel.flow.problems import Problem
 from semel.flow.progress import Change
 from semel.flow.values import Answer, Caller, Page, next_after
 from semel.flow.workflows import Known
 from semel.stores.documents import Document, Scan
 
+# All copies of its input that a run may come to keep: 2 MiB for some thirty steps.
+COPIES_BYTES_MAX = 64 << 20
+
+Waited = Callable[[str, str, str, float], None]
 _End = Callable[[Change, list[Job]], None]
 
 
 class Runs:
-    def __init__(self, cabinet: Cabinet, admission: Admission) -> None:
+    """`waited(scope, tenant, outcome, seconds)` hears how long each start was at admission."""
+
+    def __init__(self, cabinet: Cabinet, admission: Admission, waited: Waited = lambda *_: None) -> None:
         self._cabinet = cabinet
         self._admission = admission
+        self._waited = waited
 
     async def start(self, caller: Caller, workflow_id: str, key: str | None, body: Any) -> Answer:
         """The run has a slot and goes, once for the key; or a Problem, and nothing is kept."""
@@ -38,10 +46,12 @@ class Runs:
             if known.workflow is None:
                 return Problem("workflow_not_found")
             wrong = await self._admission.workflows.input_misfit(caller.tenant, known, body)
-            return None if wrong is None else Problem("input_invalid", wrong)
+            return (
+                _copied_too_often(known.workflow, body) if wrong is None else Problem("input_invalid", wrong)
+            )
 
         print_ = fingerprint("run", workflow_id, body)
-        return await self._admission.admit(Start(caller, "run", workflow_id, key, print_, begin, objection))
+        return await self._admitted(Start(caller, "run", workflow_id, key, print_, begin, objection))
 
     async def rerun(self, caller: Caller, run_id: str, from_step: str, key: str | None) -> Answer:
         """A new run that keeps what succeeded elsewhere than from this step on."""
@@ -67,7 +77,17 @@ class Runs:
             return None
 
         start = Start(caller, "rerun", run.workflow_id, key, print_, begin, objection)
-        return await self._admission.admit(start)
+        return await self._admitted(start)
+
+    async def _admitted(self, start: Start) -> Answer:
+        clock = self._cabinet.clock
+        began, outcome = clock.monotonic(), "refused"
+        try:
+            answer = await self._admission.admit(start)
+            outcome = "replayed" if answer.replayed else "admitted"
+            return answer
+        finally:
+            self._waited(start.scope, start.caller.tenant, outcome, clock.monotonic() - began)
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -84,8 +104,7 @@ class Runs:
         limit: int,
     ) -> Page:
         shelf = shelves.runs(workflow_id, status)
-        scanned = await self._cabinet.scan(Scan(tenant, shelf, limit, newest=True, after=after))
-        documents = list(scanned.documents)
+        documents = await self._cabinet.page(Scan(tenant, shelf, limit, newest=True, after=after))
         items = [views.run(run_of(each.body), {}) for each in documents]
         return Page(items, next_after(documents, shelf, limit))
 
@@ -176,6 +195,18 @@ def _run(change: Change, caller: Caller, workflow_id: str, body: Any, steps: Any
         steps=steps,
         submitted_by=caller.principal,
         created_us=change.now_us,
+    )
+
+
+def _copied_too_often(workflow: Workflow, body: Any) -> Problem | None:
+    """Each step without an input of its own gets the run's: a large one times many steps is refused."""
+    copies = 1 + sum(not step.own_input for step in workflow.steps)
+    if not isinstance(body, LargeJson) or copies * len(body.json) <= COPIES_BYTES_MAX:
+        return None
+    return Problem(
+        "body_too_large",
+        f"The run and its steps would keep {copies} copies of it, more than {COPIES_BYTES_MAX} bytes. "
+        "Nothing was started. Give the steps inputs of their own, or send less.",
     )
 
 

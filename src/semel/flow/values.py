@@ -29,9 +29,30 @@ class Page(NamedTuple):
     next_after: tuple[int, str] | None
 
 
+# A page that has so many bytes is full. To read and write them takes as long as some hundred usual requests.
+PAGE_BYTES_MAX = 4 << 20
+
+
+def is_heavy(documents: list[Document]) -> bool:
+    return sum(len(document.body) for document in documents) >= PAGE_BYTES_MAX
+
+
+def cut(documents: list[Document]) -> list[Document]:
+    """Up to the one that makes the page full by its bytes."""
+    size = 0
+    for number, document in enumerate(documents, start=1):
+        size += len(document.body)
+        if size >= PAGE_BYTES_MAX:
+            return documents[:number]
+    return documents
+
+
 def next_after(documents: list[Document], shelf: str, limit: int) -> tuple[int, str] | None:
-    """Where to go on after a full page. A page that is not full was the last."""
-    if len(documents) < limit:
+    """Where to go on after a full page. A page that is full neither by number nor by bytes was the last."""
+    if len(documents) < limit and not is_heavy(documents):
         return None
-    last = documents[-1]
-    return score_on(last, shelf), last.id
+    return place_of(documents[-1], shelf)
+
+
+def place_of(document: Document, shelf: str) -> tuple[int, str]:
+    return score_on(document, shelf), document.id

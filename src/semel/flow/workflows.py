@@ -55,7 +55,10 @@ class Workflows:
         workflow = parsed(id_, definition)
         await self._check_schema(tenant, workflow)
         place = Place(shelves.WORKFLOWS, await self._cabinet.now_us())
-        await self._overwrite(tenant, Draft(shelves.workflow_id(id_), to_bytes(workflow), (place,)))
+        draft = Draft(shelves.workflow_id(id_), to_bytes(workflow), (place,))
+        if problem := await self._cabinet.storage.objection(tenant, (draft,)):
+            raise problem
+        await self._overwrite(tenant, draft)
         return view(workflow)
 
     async def get(self, tenant: str, id_: str) -> dict[str, Any]:

@@ -108,7 +108,6 @@ class Gateway:
         """The reply, and who asked if that became known."""
         caller: Caller | None = None
         key: str | None = None
-        started = self.services.clock.monotonic()
         try:
             caller = await self._door.caller(request)
             check_role(caller, route.roles)
@@ -122,7 +121,7 @@ class Gateway:
         except Exception as error:
             reply = self.refusal(error)
         if caller is not None and route.keyed:
-            self._count_claim(route, caller, key, reply, started)
+            self._count_claim(route, caller, key, reply)
         return reply._replace(tenant=caller and caller.tenant), caller
 
     async def _handled(self, route: Route, request: Incoming, caller: Caller, key: str | None) -> Reply:
@@ -185,13 +184,10 @@ class Gateway:
         problem = problems.problem_of(error, self.services.clock)
         return Reply(problems.body(problem), problem.status, problems.MEDIA, problem=problem)
 
-    def _count_claim(
-        self, route: Route, caller: Caller, key: str | None, reply: Reply, started: float
-    ) -> None:
+    def _count_claim(self, route: Route, caller: Caller, key: str | None, reply: Reply) -> None:
         metrics = self.services.metrics
         if route.keyed in ("run", "rerun"):
             metrics.run_started(replayed=reply.replayed, problem=reply.problem)
-            metrics.admission_waited(route.name, caller.tenant, self.services.clock.monotonic() - started)
         if key is not None and route.keyed is not None:
             metrics.claimed(route.keyed, replayed=reply.replayed, problem=reply.problem)
             if reply.replayed:

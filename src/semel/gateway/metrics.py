@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from semel.age_book import AgeBook
+from semel.flow.gate import CONTEXTS
 from semel.flow.problems import Problem
 
 M = TypeVar("M", Counter, Histogram)
@@ -28,6 +29,9 @@ _WAITS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 
 
 # From an HTTP client's second attempt to the longest window by default, 90 days.
 _AGES_S = (1, 10, 60, 600, 3_600, 21_600, 86_400, 259_200, 604_800, 2_592_000, 7_776_000)
+
+# Routes that admit, by the scope of their keys.
+_ENDPOINTS = {"run": "start_run", "rerun": "rerun_run"}
 
 # Refusals because of what others did before, rather than because of the request itself.
 _CONFLICTS = (409, 410, 422)
@@ -48,13 +52,16 @@ class Metrics:
         )
         self._run_starts = self._counter("semel_run_starts", "Requests for a run, by outcome.", "outcome")
         self._admission_wait = self._histogram(
-            "semel_admission_wait_seconds", "From request to admission or refusal.", _WAITS_S,
-            "endpoint", "tenant",
+            "semel_admission_wait_seconds", "How long a start was at admission, by its end.", _WAITS_S,
+            "endpoint", "tenant", "outcome",
         )  # fmt: skip
         self._cleanup_failures = self._counter(
             "semel_idempotency_cleanup_failures", "Reservations that could not be taken back at once.",
             "context",
         )  # fmt: skip
+        # From the start: an alert on growth does not see the first failure of a counter that was not there.
+        for context in CONTEXTS:
+            self._child(self._cleanup_failures, context)
         self._replays = self._counter("semel_replays", "Answers that repeat an earlier one.", "endpoint")
         self._conflicts = self._counter(
             "semel_conflicts", "Refusals because of what was decided before.", "endpoint", "code"
@@ -103,8 +110,10 @@ class Metrics:
     def run_started(self, *, replayed: bool, problem: Problem | None) -> None:
         self._child(self._run_starts, _outcome("admitted", replayed, problem)).inc()
 
-    def admission_waited(self, endpoint: str, tenant: str, seconds: float) -> None:
-        self._child(self._admission_wait, endpoint, self.tenant_label(tenant)).observe(seconds)
+    def admission_waited(self, scope: str, tenant: str, outcome: str, seconds: float) -> None:
+        """`scope` is that of the key: run or rerun; `outcome` admitted, replayed or refused."""
+        labels = _ENDPOINTS[scope], self.tenant_label(tenant), outcome
+        self._child(self._admission_wait, *labels).observe(seconds)
 
     def cleanup_failed(self, context: str) -> None:
         self._child(self._cleanup_failures, context).inc()

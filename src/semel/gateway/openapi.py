@@ -31,7 +31,14 @@ _ALWAYS = (
     "store_corrupt",
     "store_unavailable",
 )
-_WITH_BODY = ("body_not_json", "body_too_deep", "body_too_large")
+_WITH_BODY = (
+    "body_not_json",
+    "body_too_deep",
+    "body_too_large",
+    "request_timeout",
+    "gateway_stopping",
+    "check_unavailable",
+)
 
 
 def document() -> bytes:

@@ -51,6 +51,7 @@ _ADMISSION = (
     "idempotency_in_flight",
     "max_concurrent_runs_reached",
     "admission_gate_unavailable",
+    "tenant_storage_full",
 )
 _DECISION = (
     "job_not_found",
@@ -92,7 +93,7 @@ ROUTES: tuple[Route, ...] = (
           problems=("run_not_found", "run_not_ended", *_ADMISSION)),
     Route("POST", f"{_V1}/jobs", SUBMIT, flows.create_job, "Job", bodies.JobBody, keyed="job",
           large_member="input",
-          problems=("idempotency_key_reused", "quota_reached")),
+          problems=("idempotency_key_reused", "quota_reached", "tenant_storage_full")),
     Route("GET", f"{_V1}/jobs", READ, flows.list_jobs, "Jobs", query=bodies.JobsQuery),
     Route("GET", _JOB, READ, flows.get_job, "Job", problems=("job_not_found",)),
     Route("POST", f"{_JOB}/cancel", SUBMIT, flows.cancel_job, "Job", bodies.NoBody, body_optional=True,
@@ -117,7 +118,8 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", f"{_V1}/audit/duplicates", AUDIT, audit.find_duplicates, "Duplicates",
           query=bodies.DuplicatesQuery),
     Route("GET", f"{_V1}/workflows", READ, flows.list_workflows, "Workflows", query=ListQuery),
-    Route("PUT", _WORKFLOW, ADMIN, flows.put_workflow, "Workflow", bodies.WorkflowBody),
+    Route("PUT", _WORKFLOW, ADMIN, flows.put_workflow, "Workflow", bodies.WorkflowBody,
+          problems=("tenant_storage_full",)),
     Route("GET", _WORKFLOW, READ, flows.get_workflow, "Workflow", problems=("workflow_not_found",)),
     Route("DELETE", _WORKFLOW, ADMIN, flows.delete_workflow, "Deleted", problems=("workflow_not_found",)),
     Route("GET", f"{_V1}/dead-letters", READ, flows.list_dead_letters, "DeadLetters", query=ListQuery),

@@ -57,6 +57,7 @@ def assemble(settings: Settings, store: Store, bus: Bus | None = None) -> Servic
         wait=wait,
         cleanup_failed=metrics.cleanup_failed,
         checks=apart,
+        waited=metrics.admission_waited,
     )
     api_keys = ApiKeys(flow.cabinet)
     return Services(
@@ -76,4 +77,4 @@ def assemble(settings: Settings, store: Store, bus: Bus | None = None) -> Servic
 
 def _policy(settings: Settings) -> Policy:
     lock = LockPolicy(settings.lock_retry, settings.lock_wait_us, settings.lock_ttl_us)
-    return Policy(settings.admission, lock, settings.run_key_window_us)
+    return Policy(settings.admission, lock, settings.run_key_window_us, settings.tenant_bytes)

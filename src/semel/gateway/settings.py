@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
@@ -17,6 +18,9 @@ _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
 # Far above what one tenant needs, below what one process answers: the others always get their turn.
 TENANT_RATE_PER_S = 2_000.0
 TENANT_BURST = 4_000.0
+
+# Some hundred thousand runs of a usual size: a client in a loop is stopped before it fills the disk.
+TENANT_BYTES = 1 << 30
 
 
 class HostRefused(SemelError):
@@ -43,6 +47,7 @@ class Settings:
     log: Literal["all", "problems", "none"] = "all"
     tenant_rate_per_s: float = TENANT_RATE_PER_S  # 0: no limit
     tenant_burst: float = TENANT_BURST
+    tenant_bytes: int | None = TENANT_BYTES  # None: no limit
 
     def __post_init__(self) -> None:
         if self.dev and not is_loopback(self.host):
@@ -119,6 +124,16 @@ def _rate(name: str, text: str) -> float:
     return float(text)
 
 
+_UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+
+
+def _size(name: str, text: str) -> int | None:
+    read = re.fullmatch(r"([0-9]{1,15})(|KiB|MiB|GiB|TiB)", text, re.ASCII)
+    if read is None:
+        raise ValueError(f"{_flag(name)} is a number of bytes, as 512MiB or 1GiB (0: no limit), not {text!r}")
+    return int(read[1]) * _UNITS[read[2]] or None
+
+
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')} (SEMEL_{name.upper()})"
 
@@ -139,6 +154,7 @@ _READ: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "log": ("log", _one_of("all", "problems", "none")),
     "tenant_rate": ("tenant_rate_per_s", _rate),
     "tenant_burst": ("tenant_burst", _rate),
+    "tenant_bytes": ("tenant_bytes", _size),
 }
 
 assert {field for field, _ in _READ.values()} == {field.name for field in fields(Settings)}

@@ -1,7 +1,7 @@
 """Documents: how runs, jobs, keys and messages of the gateway are kept, and the one step that changes them.
 
 A document is bytes under a tenant and an id. It has a *tag* that changes with every write, and *places*: the
-shelves it stands on, each at a score. What it means is the business of `semel.flow`; a store knows four
+shelves it stands on, each at a score. What it means is the business of `semel.flow`; a store knows a few
 things to do with documents, and only one of them writes:
 
     Commit   if all that was seen still holds and there is room, write everything; else write nothing
@@ -9,6 +9,7 @@ things to do with documents, and only one of them writes:
     Scan     documents of one shelf, in the order of (score, id)
     Count    how many documents stand on a shelf
     Tenants  which tenants have something due on a shelf
+    Weigh    how many bytes a tenant's documents have
 
 So admission is one atomic step on every store: "the key is absent, the workflow is the one I read, fewer than
 the limit hold a slot: then key, run, jobs and messages are written". A slot is a place of the run that holds
@@ -140,6 +141,13 @@ class Tenants(Query[Sequence[str]]):
 
     shelf: str
     upto: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Weigh(Query[int]):
+    """Bytes of the bodies of all documents that the tenant has. It may take long: it looks at each."""
+
+    tenant: str
 
 
 def score_on(document: Document, shelf: str) -> int:

@@ -19,6 +19,7 @@ from semel.stores.documents import (
     Scan,
     Scanned,
     Tenants,
+    Weigh,
 )
 
 Shelf = list[tuple[int, str]]
@@ -36,6 +37,7 @@ class MemoryDocuments:
             Scan: self.scan,
             Count: self.count,
             Tenants: self.tenants,
+            Weigh: self.weigh,
         }
 
     def commit(self, query: Commit) -> Committed:
@@ -71,6 +73,11 @@ class MemoryDocuments:
 
     def count(self, query: Count) -> int:
         return len(self._shelves.get((query.tenant, query.shelf), ()))
+
+    def weigh(self, query: Weigh) -> int:
+        return sum(
+            len(document.body) for (tenant, _), document in self._documents.items() if tenant == query.tenant
+        )
 
     def tenants(self, query: Tenants) -> Sequence[str]:
         upto = self._clock.now_us() if query.upto is None else query.upto

@@ -23,6 +23,7 @@ from semel.stores.documents import (
     Scan,
     Scanned,
     Tenants,
+    Weigh,
 )
 from semel.stores.postgres import statements as sql
 from semel.stores.postgres.packing import (
@@ -177,6 +178,7 @@ class DocumentAnswers:
             Scan: self._scan,
             Count: self._count,
             Tenants: self._tenants,
+            Weigh: self._weigh,
         }
 
     def _fetch(self, link: Link, query: Fetch) -> Fetched:
@@ -196,6 +198,10 @@ class DocumentAnswers:
     def _count(self, link: Link, query: Count) -> int:
         ((count,),) = link.run(sql.COUNT_DOCUMENTS, (text(query.tenant), text(query.shelf)))
         return int(count)
+
+    def _weigh(self, link: Link, query: Weigh) -> int:
+        ((number_of_bytes,),) = link.run(sql.WEIGH_DOCUMENTS, (text(query.tenant),))
+        return int(number_of_bytes)
 
     def _tenants(self, link: Link, query: Tenants) -> Sequence[str]:
         rows = link.run(sql.FIND_TENANTS, (self._now(), text(query.shelf), number(query.upto)))

@@ -78,6 +78,7 @@ SCAN_OLDEST = step("scan_oldest")
 SCAN_NEWEST = step("scan_newest")
 COUNT_DOCUMENTS = step("count_documents")
 FIND_TENANTS = step("find_tenants")
+WEIGH_DOCUMENTS = step("weigh_documents")
 
 LAST_EVENT = step("last_event")
 HORIZON = step("horizon")

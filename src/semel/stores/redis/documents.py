@@ -24,6 +24,7 @@ from semel.stores.documents import (
     Scan,
     Scanned,
     Tenants,
+    Weigh,
 )
 from semel.stores.redis import scripts, trouble
 from semel.stores.redis.commands import Arguments, Desk, Lane, Request
@@ -244,10 +245,19 @@ def tenants(desk: Desk, query: Tenants) -> Asking:
     return [tenant.decode() for _, _, found in heard for tenant in found]
 
 
+def weigh(desk: Desk, query: Weigh) -> Asking:
+    """Counted by every commit: a tenant's documents stand in no list that could be gone through."""
+    home = _home(desk, query.tenant)
+    request = desk.document_step(home.lane, scripts.WEIGH, (), (query.tenant.encode(),))
+    _, _, found = yield from _ask(desk, request)
+    return found
+
+
 ANSWERS: dict[type, Callable[[Desk, Any], Asking]] = {
     Commit: commit,
     Fetch: fetch,
     Scan: scan,
     Count: count,
     Tenants: tenants,
+    Weigh: weigh,
 }

@@ -24,8 +24,8 @@ _OF_A_RECORD = (
     "file_stopped", "sweep", "amend",
 )  # fmt: skip
 _OTHERS = {"add_seal": 2, "drop_events": 3, "story": 1, "is_whole": 2}
-_OF_DOCUMENTS = ("commit", "fetch", "scan", "count", "tenants")
-_READING = frozenset(("look", "story", "is_whole", "fetch", "scan", "count", "tenants"))
+_OF_DOCUMENTS = ("commit", "fetch", "scan", "count", "tenants", "weigh")
+_READING = frozenset(("look", "story", "is_whole", "fetch", "scan", "count", "tenants", "weigh"))
 
 
 class Script(NamedTuple):
@@ -87,7 +87,7 @@ def _step(name: str) -> Script:
 ADD_SEAL, DROP_EVENTS, STORY, IS_WHOLE = map(_step, _OTHERS)
 
 # Their names only: how many keys they have is the caller's to say.
-COMMIT, FETCH, SCAN, COUNT, TENANTS = (f"{_NAME}_{name}".encode() for name in _OF_DOCUMENTS)
+COMMIT, FETCH, SCAN, COUNT, TENANTS, WEIGH = (f"{_NAME}_{name}".encode() for name in _OF_DOCUMENTS)
 
 # Asked once, while a store is opened, and therefore not in the library.
 BEGIN = text("begin").encode()

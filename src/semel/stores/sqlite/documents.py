@@ -26,6 +26,7 @@ from semel.stores.documents import (
     Scan,
     Scanned,
     Tenants,
+    Weigh,
 )
 from semel.stores.sqlite import statements as sql
 
@@ -150,11 +151,17 @@ def tenants(connection: sqlite3.Connection, query: Tenants, now_us: int) -> Sequ
     return [tenant for (tenant,) in rows]
 
 
+def weigh(connection: sqlite3.Connection, query: Weigh, _: int) -> int:
+    number: int = connection.execute(sql.WEIGH_DOCUMENTS, (query.tenant,)).fetchone()[0]
+    return number
+
+
 ANSWERS: dict[type, Callable[[sqlite3.Connection, Any, int], Any]] = {
     Fetch: fetch,
     Scan: scan,
     Count: count,
     Tenants: tenants,
+    Weigh: weigh,
 }
 
 

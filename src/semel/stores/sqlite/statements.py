@@ -79,6 +79,7 @@ COUNT_SHELF = statement("count_shelf")
 SCAN_OLDEST = statement("scan_oldest")
 SCAN_NEWEST = statement("scan_newest")
 TENANTS = statement("tenants")
+WEIGH_DOCUMENTS = statement("weigh_documents")
 
 TABLES = statement("tables")
 READ_META = statement("read_meta")

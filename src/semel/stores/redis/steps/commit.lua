@@ -37,7 +37,7 @@ for n = 1, rooms do
 end
 
 -- Where documents stood and where they will: most stay on most of their shelves.
-local stood, stands, shelves, touched = {}, {}, {}, {}
+local stood, stands, shelves, touched, more_bytes = {}, {}, {}, {}, 0
 local function note_places(members, document)
   for _, place in ipairs(document.places) do
     local member = place .. document.id
@@ -46,8 +46,15 @@ local function note_places(members, document)
 end
 for n = 1, documents do
   local what, bytes = of_document(n, 2), of_document(n, 3)
-  if what ~= '' and before[n] then note_places(stood, before[n]) end
-  if what == '+' then note_places(stands, head(bytes, #bytes)) end
+  if what ~= '' and before[n] then
+    note_places(stood, before[n])
+    more_bytes = more_bytes - before[n].body_bytes
+  end
+  if what == '+' then
+    local written = head(bytes, #bytes)
+    note_places(stands, written)
+    more_bytes = more_bytes + written.body_bytes
+  end
 end
 
 local function first_on(shelf)
@@ -73,6 +80,7 @@ if events > 0 then
 end
 
 commits = redis.call('HINCRBY', KEYS[1], 'commits', 1)
+if more_bytes ~= 0 then redis.call('HINCRBY', KEYS[1], BYTES_OF .. ARGV[4], more_bytes) end
 for n = 1, documents do
   local what = of_document(n, 2)
   if what == '+' then

@@ -1,7 +1,7 @@
 -- What the steps on documents share: where a document's head is in its bytes, and the answers.
 --
--- KEYS  1 lane     hash: `id` of the store, `commits` how many there were, `seq` of the newest event; the tenant's
---                  keys are of this lane
+-- KEYS  1 lane     hash: `id` of the store, `commits` how many there were, `seq` of the newest event, `bytes:` and a
+--                  tenant: of its documents' bodies; the tenant's keys are of this lane
 --       2... the step's own; those that several steps have:
 --         document   the packed document: what stands in semel.stores.redis.packing
 --         shelves    sorted set, all scores 0, one of a tenant: shelf, score, id
@@ -20,6 +20,9 @@ local READ_BYTES = 1024
 
 -- Above every score, and what stands behind it: no text has the byte 255.
 local ABOVE = '\255\255\255\255\255\255\255\255\255'
+
+-- Before a tenant, in the lane's hash.
+local BYTES_OF = 'bytes:'
 
 local commits
 
@@ -50,7 +53,7 @@ local function head(bytes, size)
   local parts = strings(bytes, BYTES_BEFORE_HEAD + 1, stop + 1)
   local places = {}
   for position = 4, #parts do places[#places + 1] = parts[position] end
-  return {tag = parts[1], id = parts[3], places = places}
+  return {tag = parts[1], id = parts[3], places = places, body_bytes = body_bytes}
 end
 
 local function stored_bytes(key, size)
