@@ -1,6 +1,8 @@
-"""A transfer inside the ledger's own database: the process dies in the middle, and the money moves once.
+"""A transfer inside the application's own database: the process dies in the middle, and the money moves once.
 
-python same_transaction.py
+python same_transaction.py                                          in a database of its own, which goes again
+SEMEL_URL='sqlite:///app.db?shared=yes' python same_transaction.py  in yours, or in postgresql://…: it makes a
+                                                                    table under a new name, and drops that one
 """
 
 # Semel fills the transaction in, which type checkers cannot see.
@@ -8,33 +10,19 @@ python same_transaction.py
 from __future__ import annotations
 
 import os
+import secrets
+import sqlite3
+import tempfile
+from contextlib import closing
+from typing import Any
 
 import semel
 from semel import tool_contract
 from semel.testing import Crash, crashing
 
-URL = os.environ.get("SEMEL_URL", "sqlite:///bank.db")
-
-# The one difference between the two databases: how a statement names its parameters.
-MARK = "%s" if URL.startswith("postgresql:") else "?"
-
-
-def prepare(ledger: semel.Ledger) -> None:
-    """Two accounts, in a transaction that this program commits by itself."""
-    books = ledger.store.begin(asynchronous=False)
-    books.connection.execute("DROP TABLE IF EXISTS accounts")
-    books.connection.execute("CREATE TABLE accounts (name varchar(20), balance integer)")
-    books.connection.execute("INSERT INTO accounts VALUES ('ann', 100), ('bob', 0)")
-    books.connection.execute("COMMIT")
-    books.roll_back()
-
-
-def balances(ledger: semel.Ledger) -> dict[str, int]:
-    books = ledger.store.begin(asynchronous=False)
-    try:
-        return dict(books.connection.execute("SELECT name, balance FROM accounts ORDER BY name").fetchall())
-    finally:
-        books.roll_back()
+# New each time: whatever else there is in the database, this is not it.
+RUN = secrets.token_hex(4)
+ACCOUNTS = f"example_accounts_{RUN}"
 
 
 @tool_contract(
@@ -44,7 +32,9 @@ def balances(ledger: semel.Ledger) -> dict[str, int]:
 )
 def transfer(source: str, target: str, amount: int, books: semel.Transaction) -> str:
     """Move money between two accounts. Commits together with the record that it happened, or not at all."""
-    add = f"UPDATE accounts SET balance = balance + {MARK} WHERE name = {MARK}"
+    # The one difference between the two databases: how a statement names its parameters.
+    mark = "?" if isinstance(books.connection, sqlite3.Connection) else "%s"
+    add = f"UPDATE {ACCOUNTS} SET balance = balance + {mark} WHERE name = {mark}"
     books.connection.execute(add, (-amount, source))
     books.connection.execute(add, (amount, target))
     print(f"  books: {amount} from {source} to {target}")
@@ -53,23 +43,54 @@ def transfer(source: str, target: str, amount: int, books: semel.Transaction) ->
 
 def ask(ledger: semel.Ledger) -> str:
     """What the agent does, as often as its orchestrator lets it."""
-    with ledger.step(conversation="conv-42", step="rent"):
+    with ledger.step(conversation=f"conv-{RUN}", step="rent"):
         return transfer(source="ann", target="bob", amount=30)
 
 
-def main() -> None:
-    with semel.open(URL) as ledger:
-        prepare(ledger)
+def connect(url: str) -> Any:
+    """The application's own connection, to the database in which Semel keeps its tables too."""
+    plain = url.partition("?")[0]
+    if not plain.startswith("postgresql:"):
+        return sqlite3.connect(plain.removeprefix("sqlite:///"), isolation_level=None)
+    import psycopg
+
+    return psycopg.connect(plain, autocommit=True)
+
+
+def show(url: str) -> None:
+    with closing(connect(url)) as application:
+        application.execute(f"CREATE TABLE {ACCOUNTS} (name varchar(20), balance integer)")
+        try:
+            application.execute(f"INSERT INTO {ACCOUNTS} VALUES ('ann', 100), ('bob', 0)")
+            move(url, application)
+        finally:
+            application.execute(f"DROP TABLE {ACCOUNTS}")
+
+
+def move(url: str, application: Any) -> None:
+    def balances() -> dict[str, int]:
+        rows = application.execute(f"SELECT name, balance FROM {ACCOUNTS} ORDER BY name").fetchall()
+        return {str(name): int(balance) for name, balance in rows}
+
+    with semel.open(url) as ledger:
         print("The process dies after the transfer, before it is recorded:")
         try:
             ask(crashing(ledger, "before settle"))
         except Crash:
-            print(f"  {balances(ledger)}: the transfer went with it")
+            print(f"  {balances()}: the transfer went with it")
         print("The agent asks again, and once more:")
         for _ in range(2):
             print(f"  agent: {ask(ledger)}")
-        print(f"Balances: {balances(ledger)}.")
-        assert balances(ledger) == {"ann": 70, "bob": 30}
+        print(f"Balances: {balances()}.")
+        assert balances() == {"ann": 70, "bob": 30}
+
+
+def main() -> None:
+    if "SEMEL_URL" in os.environ:
+        show(os.environ["SEMEL_URL"])
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        show(f"sqlite:///{folder}/bank.db?shared=yes")
 
 
 if __name__ == "__main__":

@@ -37,9 +37,6 @@ log = logging.getLogger("semel")
 # A caller that was told to come again does so within seconds, and should find the answer.
 _EVERY_S = 2.0
 
-# Looking for what is in doubt means reading all that there is: of a long history, in a twentieth of the time.
-_REST = 19
-
 # Between two questions about one record: a downstream that cannot tell now is not asked more often for it.
 _AGAIN_S, _AGAIN_MAX_S = 5.0, 600.0
 
@@ -111,7 +108,6 @@ class Prober:
         self._hanging_max = 2 * concurrency
         self._on_threads: set[tuple[str, bytes]] = set()
         self._undecided: dict[bytes, _Again] = {}
-        self._read_s = 0.0
         self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
         self._asked_to_stop = False
 
@@ -137,9 +133,8 @@ class Prober:
                 pass  # the store is away: what is in doubt stays so
             except Exception as error:
                 self._tell("probe.broken", kind=type(error).__name__)
-            pause_s = max(every_s, self._read_s * _REST)
             # Spread, so that a fleet does not ask in step.
-            await self._clock.asleep(pause_s * (0.75 + self._clock.random() / 2))
+            await self._clock.asleep(every_s * (0.75 + self._clock.random() / 2))
 
     def stop(self) -> None:
         """From any thread: `run` ends or is cancelled; what it was asking is asked again by somebody."""
@@ -156,7 +151,6 @@ class Prober:
         while self._left_alone:
             tool = self._left_alone.pop()
             self._tell("probe.left_alone", tool=tool, why="it asks for secrets, which are kept nowhere")
-        self._read_s = 0.0
         ends: Counter[str] = Counter()
         met: set[bytes] = set()
         for tenant in await self._tenants() if self._contracts else ():
@@ -171,7 +165,6 @@ class Prober:
         """The tenant's records in doubt, newest first."""
         before: tuple[int, str] | None = None
         while True:
-            began = self._clock.monotonic()
             query = ListRecords(tenant, SCOPE, frozenset((State.IN_DOUBT,)), before=before, limit=_PAGE)
             try:
                 page = await self._store.aask(query)
@@ -181,7 +174,6 @@ class Prober:
                 # One tenant's damage is not the others'.
                 self._tell("probe.put_off", tenant=tenant, code=error.code)
                 return
-            self._read_s += self._clock.monotonic() - began
             if page:
                 yield page
             if len(page) < _PAGE:

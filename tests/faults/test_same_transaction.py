@@ -7,20 +7,31 @@ import functools
 import inspect
 import json
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import semel
-from semel.errors import ContractError, EffectFailed, OwnershipLost, PartialSuccess, StoreUnavailable
+from semel.clock import SYSTEM
+from semel.errors import (
+    ContractError,
+    EffectFailed,
+    OutcomeUnknown,
+    OwnershipLost,
+    PartialSuccess,
+    StoreUnavailable,
+)
 from semel.record import Address, Settle, State, effective_state
+from semel.transaction import ENDED_BY_TOOL
 from tests.faults.checks import all_records, assert_history_holds, only_record, until
 from tests.faults.interrupting import interrupted_at, moments_of
 from tests.faults.payment import LONG_LEASE
@@ -29,7 +40,7 @@ from tests.faults.till import COUNT, CREATE, INSERT, apay_tool, call, pay_tool, 
 from tests.missing import library
 from tests.proxy import Proxy
 
-library("psycopg")
+psycopg = library("psycopg")
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -52,16 +63,19 @@ def ledger(url: str) -> Iterator[semel.Ledger]:
         yield ledger
 
 
+def connected(ledger: semel.Ledger) -> Any:
+    """As the application itself is connected with its database; each statement is committed."""
+    store: Any = ledger.store
+    if store.name == "sqlite":
+        return closing(sqlite3.connect(store.path, isolation_level=None, timeout=30))
+    return closing(psycopg.connect(store._conninfo.decode(), autocommit=True))
+
+
 def books(ledger: semel.Ledger, statement: str) -> Any:
     """What a statement answers, in a transaction of its own."""
-    transaction = ledger.store.begin(asynchronous=False)
-    try:
-        found = transaction.connection.execute(statement)
-        rows = found.fetchall() if found.description else None
-        transaction.connection.execute("COMMIT")
-        return rows
-    finally:
-        transaction.roll_back()
+    with connected(ledger) as connection:
+        found = connection.execute(statement)
+        return found.fetchall() if found.description else None
 
 
 def payments(ledger: semel.Ledger) -> int:
@@ -286,6 +300,254 @@ def test_a_cancelled_task_leaves_nothing_and_the_next_call_pays(ledger):
 
     assert asyncio.run(scene()) == "paid 1400 to acc-1"
     assert payments(ledger) == 1
+
+
+# --- a transaction is not the tool's to end --------------------------------------------------------------
+
+
+def ending_tool(store: str, end: Callable[[Any], Any], raises: BaseException | None = None) -> Any:
+    """It pays, and then tries to end its transaction."""
+
+    @semel.tool_contract(name="pay", class_="write-non-idempotent", lease=LONG_LEASE)
+    def pay(account: str, amount: int, books: semel.Transaction) -> str:
+        books.connection.execute(INSERT[store], (account, amount))
+        end(books.connection)
+        if raises is not None:
+            raise raises
+        return "paid"
+
+    return pay
+
+
+def entered(connection: Any) -> None:
+    with connection:
+        pass
+
+
+def assigned(connection: Any) -> None:
+    connection.isolation_level = None
+
+
+METHODS: dict[str, Callable[[Any], Any]] = {
+    "commit": lambda connection: connection.commit(),
+    "rollback": lambda connection: connection.rollback(),
+    "close": lambda connection: connection.close(),
+    "with": entered,
+}
+ENDING_WORDS = (
+    "COMMIT", "END", "end transaction", "ROLLBACK", "  rollback  ", "BEGIN",
+    "/* really */ COMMIT", "-- well\nCOMMIT;",
+)  # fmt: skip
+
+
+def refused_and_free(ledger: semel.Ledger, end: Callable[[Any], Any]) -> None:
+    with pytest.raises(ContractError, match="not its own to end"):
+        call(ledger, ending_tool(ledger.store.name, end))
+    assert payments(ledger) == 0
+    assert only_record(ledger).state is State.RELEASED
+    assert call(ledger, tool_of(ledger)) == "paid 1400 to acc-1"
+    assert payments(ledger) == 1
+
+
+@pytest.mark.parametrize("end", METHODS.values(), ids=METHODS)
+def test_what_would_end_the_transaction_is_refused_and_the_call_is_rolled_back(end, ledger):
+    refused_and_free(ledger, end)
+
+
+@pytest.mark.parametrize("words", ENDING_WORDS)
+def test_words_that_would_end_the_transaction_are_refused(words, ledger):
+    refused_and_free(ledger, lambda connection: connection.execute(words))
+
+
+@pytest.mark.parametrize("url", [SQLITE], ids=["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda connection: connection.executescript("SELECT 1"),
+        lambda connection: connection.cursor().executescript("SELECT 1"),
+        lambda connection: connection.cursor().execute("COMMIT"),
+        lambda connection: connection.execute("ATTACH ':memory:' AS other"),
+        lambda connection: connection.execute("PRAGMA journal_mode = DELETE"),
+        lambda connection: connection.set_authorizer(None),
+        assigned,
+    ],
+    ids=["script", "cursor's script", "cursor", "attach", "pragma", "authorizer", "isolation_level"],
+)
+def test_sqlites_other_ways_to_end_it_are_refused_too(end, ledger):
+    refused_and_free(ledger, end)
+
+
+@on_postgres
+@pytest.mark.parametrize(
+    "words",
+    [
+        "ABORT", "START TRANSACTION", "PREPARE TRANSACTION 'x'", "COMMIT AND CHAIN", "DISCARD ALL",
+        "RESET ALL",
+        "SELECT 1; COMMIT; SELECT 1", "SELECT ';' AS a; /* a /* b */ */ COMMIT", "SELECT $x$;$x$; COMMIT",
+        "SELECT E'\\';' ; COMMIT", b"COMMIT",
+    ],
+)  # fmt: skip
+def test_postgres_has_more_words_for_it_and_takes_several_statements_at_once(words, ledger):
+    refused_and_free(ledger, lambda connection: connection.cursor().execute(words))
+
+
+@on_postgres
+def test_words_of_an_asynchronous_tool_are_refused_as_well(ledger):
+    @semel.tool_contract(name="pay", class_="write-non-idempotent")
+    async def pay(account: str, amount: int, books: semel.Transaction) -> str:
+        await books.connection.execute(INSERT["postgres"], (account, amount))
+        for end in (books.connection.commit, books.connection.rollback, books.connection.close):
+            with pytest.raises(ContractError):
+                await end()
+        with pytest.raises(ContractError):
+            async with books.connection:
+                pass
+        await books.connection.execute("COMMIT")
+        return "paid"
+
+    async def scene() -> None:
+        with pytest.raises(ContractError, match="COMMIT"):
+            await call(ledger, pay)
+
+    asyncio.run(scene())
+    assert payments(ledger) == 0
+    assert only_record(ledger).state is State.RELEASED
+
+
+def test_a_refusal_that_the_tool_swallows_ends_nothing(ledger):
+    def swallowed(connection: Any) -> None:
+        with suppress(ContractError):
+            connection.commit()
+        with suppress(ContractError):
+            connection.execute("ROLLBACK")
+
+    assert call(ledger, ending_tool(ledger.store.name, swallowed)) == "paid"
+    assert payments(ledger) == 1
+    assert only_record(ledger).state is State.DONE
+
+
+def test_a_tool_may_take_a_part_of_its_work_back(ledger):
+    def partly(connection: Any) -> None:
+        for word in ("SAVEPOINT half", "DELETE FROM payments", "ROLLBACK TO half", "RELEASE half"):
+            connection.execute(word)
+
+    assert call(ledger, ending_tool(ledger.store.name, partly)) == "paid"
+    assert payments(ledger) == 1
+
+
+@on_postgres
+def test_the_drivers_own_savepoints_and_isolation_levels_are_the_tools_to_use(ledger):
+    @semel.tool_contract(name="pay", class_="write-non-idempotent")
+    def pay(account: str, amount: int, books: semel.Transaction) -> str:
+        books.connection.execute("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
+        with books.connection.transaction():
+            books.connection.execute(INSERT["postgres"], (account, amount))
+        with books.connection.transaction():
+            books.connection.execute("DELETE FROM payments")
+            raise psycopg.Rollback
+        found = books.connection.execute("SHOW transaction_isolation").fetchone()
+        return str(found[0])
+
+    assert call(ledger, pay) == "serializable"
+    assert payments(ledger) == 1
+
+
+def committed_behind_its_back(connection: Any) -> None:
+    """By ways that no honest tool takes."""
+    if isinstance(connection, sqlite3.Connection):
+        sqlite3.Connection.set_authorizer(connection, None)
+        sqlite3.Cursor(connection).execute("COMMIT")
+        sqlite3.Cursor(connection).execute("BEGIN")
+    else:
+        psycopg.ClientCursor(connection).execute("COMMIT")
+        psycopg.ClientCursor(connection).execute("SELECT 1")  # which begins another
+
+
+def assert_in_doubt_until_a_person_looked(ledger: semel.Ledger) -> None:
+    record = only_record(ledger)
+    assert (record.state, record.note) == (State.IN_DOUBT, ENDED_BY_TOOL)
+    with pytest.raises(OutcomeUnknown, match="ended the transaction"):
+        call(ledger, tool_of(ledger))
+    assert payments(ledger) == 1
+    ledger.records.resolve(record.asked.id, "happened", by="ann")
+
+
+def test_a_transaction_that_the_tool_ended_all_the_same_is_never_recorded_as_done(ledger):
+    with pytest.raises(OutcomeUnknown, match="ended the transaction"):
+        call(ledger, ending_tool(ledger.store.name, committed_behind_its_back))
+    assert_in_doubt_until_a_person_looked(ledger)
+
+
+@on_postgres
+def test_nor_as_failed_nor_is_it_run_again(ledger):
+    tool = ending_tool(ledger.store.name, committed_behind_its_back, ValueError("no such account"))
+    with pytest.raises(OutcomeUnknown, match="ended the transaction"):
+        call(ledger, tool)
+    assert_in_doubt_until_a_person_looked(ledger)
+
+
+@on_postgres
+def test_a_rollback_behind_its_back_is_not_recorded_as_done_either(ledger):
+    def rolled_back(connection: Any) -> None:
+        psycopg.ClientCursor(connection).execute("ROLLBACK")
+
+    with pytest.raises(OutcomeUnknown, match="ended the transaction"):
+        call(ledger, ending_tool("postgres", rolled_back))
+    assert only_record(ledger).state is State.IN_DOUBT
+
+
+# --- what the tool's connection finds -------------------------------------------------------------------
+
+
+@pytest.fixture
+def namesake(tmp_path: Path) -> Iterator[str]:
+    """The URL of a role that is called like Semel's schema, as the usual URL has it."""
+    plain = POSTGRES.url(tmp_path)
+    name = f"n{SYSTEM.token().hex()[:12]}"
+    with semel.open(plain) as ledger, connected(ledger) as connection:
+        connection.execute(f"CREATE ROLE {name} LOGIN SUPERUSER")
+        yield f"postgresql://{name}@{plain.partition('@')[2].partition('?')[0]}?schema={name}"
+        connection.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")
+        connection.execute(f"DROP ROLE {name}")
+
+
+def test_a_tool_does_not_meet_semels_tables_where_the_role_is_called_like_their_schema(namesake):
+    @semel.tool_contract(class_="write-non-idempotent")
+    def clear(books: semel.Transaction) -> list[str]:
+        return [str(row[0]) for row in books.connection.execute("SELECT unnest(current_schemas(false))")]
+
+    @semel.tool_contract(class_="write-non-idempotent")
+    def meddle(books: semel.Transaction) -> None:
+        books.connection.execute("DELETE FROM events")
+
+    with semel.open(namesake) as ledger:
+        step = ledger.step(conversation="c", step="s")
+        assert step.run(clear) == ["public"]
+        with pytest.raises(EffectFailed, match="events"):
+            step.run(meddle)
+        assert_history_holds(ledger)
+
+
+@on_postgres
+def test_what_one_tool_sets_on_its_connection_the_next_does_not_find(ledger):
+    @semel.tool_contract(class_="write-non-idempotent")
+    def setting(how: str, books: semel.Transaction) -> list[str]:
+        before = [
+            str(books.connection.execute(f"SHOW {name}").fetchone()[0])
+            for name in ("search_path", "work_mem", "application_name")
+        ]
+        books.connection.execute(how)
+        return before
+
+    step = ledger.step(conversation="c", step="s")
+    plain = step.run(setting, how="SELECT 1")
+    for how in (
+        "SET search_path = pg_catalog",
+        "SELECT set_config('work_mem', '128kB', false)",
+        "DO $$ BEGIN PERFORM set_config('application_' || 'name', 'x', false); END $$",
+    ):
+        assert step.run(setting, how=how) == plain
+    assert step.run(setting, how="SELECT 2") == plain
 
 
 # --- declaring it ---------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from semel.lab.bench import by_hand, workload
 from semel.lab.bench.experiments import CROWD, EXPERIMENTS
 from semel.lab.bench.figures import Figure, Goal, Row, Unit, figure
 from semel.lab.bench.run import QUICK_ROUNDS, file_system
-from semel.lab.bench.sides import CachedReplays, StoreReplays
+from semel.lab.bench.sides import CachedReplays, Doubts, StoreReplays
 from semel.ledger import Ledger
 from semel.stores.memory import MemoryStore
 
@@ -118,6 +118,12 @@ def test_growth_is_measured_on_a_long_history(report, store, large) -> None:
     did = report.did[f"{store}-growth"]
     assert did["call, many"]["settled"] >= large
     assert did["call, few"]["settled"] < large / 2
+
+
+def test_a_look_at_what_is_in_doubt_sees_all_of_it_and_nothing_else(report) -> None:
+    did, looks = report.did["sqlite-growth"], operations("sqlite-growth")
+    seen = {"looks": looks, "seen": looks * Doubts.IN_DOUBT}
+    assert did["doubt, few"] == did["doubt, many"] == seen
 
 
 def test_every_effect_belongs_to_a_call_and_none_to_a_replay(run) -> None:

@@ -19,6 +19,7 @@ from semel.lab import bench
 from semel.lab.bench.experiments import EXPERIMENTS
 from semel.lab.bench.plan import Experiment
 from semel.lab.bench.run import QUICK_ROUNDS
+from semel.lab.bench.sides import Doubts
 from semel.lab.distance import Distance
 from semel.lab.servers import PostgresServer, RedisServer, ServerMissing
 from semel.record import Look, State
@@ -161,6 +162,8 @@ def test_growth_is_measured_on_a_long_history(report, kind) -> None:
     did = report.did[f"{kind}-growth"]
     assert did["call, many"]["settled"] >= 2_000
     assert did["call, few"]["settled"] < 1_000
+    looks = operations(f"{kind}-growth")
+    assert did["doubt, many"] == did["doubt, few"] == {"looks": looks, "seen": looks * Doubts.IN_DOUBT}
 
 
 def test_the_report_says_which_server_and_how_durable(report, kind) -> None:

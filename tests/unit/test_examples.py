@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests import postgres_server, redis_server
+from tests.missing import library
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -75,8 +79,39 @@ def test_the_upsert_repeats_and_leaves_one_customer(tmp_path: Path) -> None:
     assert lines[-1] == "Customers: 1."
 
 
+def rows(url: str, statement: str) -> list[Any]:
+    plain = url.partition("?")[0]
+    if plain.startswith("postgresql:"):
+        psycopg = library("psycopg")
+        with closing(psycopg.connect(plain, autocommit=True)) as connection:
+            found = connection.execute(statement)
+            return found.fetchall() if found.description else []
+    with closing(sqlite3.connect(plain.removeprefix("sqlite:///"), isolation_level=None)) as connection:
+        return connection.execute(statement).fetchall()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_the_transfer_leaves_the_database_that_it_is_shown_as_it_was(tmp_path: Path, kind: str) -> None:
+    shown = {
+        "sqlite": f"sqlite:///{tmp_path}/app.db?shared=yes",
+        "postgres": postgres_server.shared_url("example"),
+    }
+    url = shown[kind]
+    rows(url, "DROP TABLE IF EXISTS accounts")
+    rows(url, "CREATE TABLE accounts (name varchar(20), balance integer)")
+    rows(url, "INSERT INTO accounts VALUES ('carol', 5)")
+    for _ in range(2):
+        assert told_by("same_transaction.py", tmp_path, url)[-1] == "Balances: {'ann': 70, 'bob': 30}."
+    assert rows(url, "SELECT name, balance FROM accounts") == [("carol", 5)]
+    catalogue = "sqlite_master" if kind == "sqlite" else "pg_class"
+    name = "name" if kind == "sqlite" else "relname"
+    assert rows(url, f"SELECT {name} FROM {catalogue} WHERE {name} LIKE 'example_%'") == []
+    rows(url, "DROP TABLE accounts")
+
+
 def test_the_transfer_commits_with_its_record_or_not_at_all(tmp_path: Path) -> None:
     lines = told_by("same_transaction.py", tmp_path)
+    assert list(tmp_path.iterdir()) == []
     assert [line for line in lines if "agent:" in line] == ["  agent: 30 moved"] * 2
     # Once in the transaction that went with its process, once in the one that was committed.
     assert len([line for line in lines if "books:" in line]) == 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -32,7 +31,7 @@ INSERT INTO events VALUES ('mine too');
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Iterator[str]:
+def path(tmp_path: Path) -> str:
     return str(tmp_path / "app.db")
 
 

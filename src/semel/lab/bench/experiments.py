@@ -12,6 +12,7 @@ from semel.lab.bench.sides import (
     AsyncCalls,
     CachedReplays,
     Calls,
+    Doubts,
     FreshCalls,
     HeldLoop,
     OldCalls,
@@ -91,6 +92,7 @@ def _sqlite_growth(place: Place) -> Iterator[Side]:
             workload.seal(ledger.store)
         yield StoreReplays(f"replay, {name}", place.ledger(name), keys=100)
         yield OldCalls(f"call, {name}", place.ledger(name))
+        yield Doubts(f"doubt, {name}", place.ledger(name))
 
 
 def _cache(_: Place) -> Iterator[Side]:
@@ -288,6 +290,14 @@ EXPERIMENTS: tuple[Experiment, ...] = (
                 FLAT,
                 "replay, many",
                 "replay, few",
+            ),
+            Row(
+                "sqlite-growth-doubt",
+                "SQLite: what is in doubt with 1 000 000 settled records / with 1 000",
+                Unit.TIMES,
+                FLAT,
+                "doubt, many",
+                "doubt, few",
             ),
         ),
         _sqlite_growth,

@@ -12,8 +12,10 @@ from typing import Any
 
 import hiredis
 import psycopg
+import redis
 
 import semel
+from semel.clock import SYSTEM
 from semel.lab.bench.by_hand_redis import Words, Writer
 from semel.lab.bench.sides import timed_refunds
 from semel.lab.bench.workload import seal
@@ -22,6 +24,8 @@ from semel.lab.servers import PostgresServer, RedisServer
 # So many steps are on their way at once: more would only fill the server's buffers.
 _ROW = 1_000
 _READ_BYTES = 1 << 20
+
+_WINDOW_US = 86_400_000_000
 
 
 def remember_in_redis(server: RedisServer, prefix: str, count: int) -> None:
@@ -34,6 +38,18 @@ def remember_in_redis(server: RedisServer, prefix: str, count: int) -> None:
                 _say(connection, reader, [pair.claim for pair in row])
                 _say(connection, reader, [pair.settle for pair in row])
         seal(ledger.store)
+        _file_as_closing(ledger.store, server)
+
+
+def _file_as_closing(store: Any, server: RedisServer) -> None:
+    """As the sweeper leaves them who has passed: settled records stand by the end of their windows."""
+    closes_at = SYSTEM.now_us() + _WINDOW_US
+    client: Any = redis.Redis(port=server.port)
+    for lane in store._desk.lanes:
+        digests = iter(client.zrange(lane.due, 0, -1))
+        while row := list(islice(digests, _ROW)):
+            client.zadd(lane.due, dict.fromkeys(row, -closes_at))
+    client.close()
 
 
 def _say(connection: socket.socket, reader: hiredis.Reader, all_words: list[Words]) -> None:

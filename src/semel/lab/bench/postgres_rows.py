@@ -8,7 +8,7 @@ import semel
 from semel.lab.bench.distant import ROUND_TRIP_S, RoundTrips, distant_rows, distant_sides
 from semel.lab.bench.figures import Row, Unit, at_least
 from semel.lab.bench.plan import FLAT, Experiment, Place
-from semel.lab.bench.sides import AsyncCalls, OldCalls, Side, StoreReplays, ThreadedCalls
+from semel.lab.bench.sides import AsyncCalls, Doubts, OldCalls, Side, StoreReplays, ThreadedCalls
 
 CROWD = 64
 
@@ -53,6 +53,7 @@ def _growth(place: Place) -> Iterator[Side]:
         remember_in_postgres(server, name, size)
         yield StoreReplays(f"replay, {name}", semel.open(server.url(name)), keys=100)
         yield OldCalls(f"call, {name}", semel.open(server.url(name)))
+        yield Doubts(f"doubt, {name}", semel.open(server.url(name)))
 
 
 EXPERIMENTS: tuple[Experiment, ...] = (
@@ -116,6 +117,14 @@ EXPERIMENTS: tuple[Experiment, ...] = (
                 FLAT,
                 "replay, many",
                 "replay, few",
+            ),
+            Row(
+                "postgres-growth-doubt",
+                "PostgreSQL: what is in doubt with 1 000 000 settled records / with 1 000",
+                Unit.TIMES,
+                FLAT,
+                "doubt, many",
+                "doubt, few",
             ),
         ),
         _growth,

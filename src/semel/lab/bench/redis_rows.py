@@ -8,7 +8,7 @@ import semel
 from semel.lab.bench.distant import ROUND_TRIP_S, RoundTrips, distant_rows, distant_sides
 from semel.lab.bench.figures import Row, Unit, at_least, at_most
 from semel.lab.bench.plan import FLAT, Experiment, Place
-from semel.lab.bench.sides import AsyncCalls, AsyncStoreReplays, Calls, OldCalls, Side, StoreReplays
+from semel.lab.bench.sides import AsyncCalls, AsyncStoreReplays, Calls, Doubts, OldCalls, Side, StoreReplays
 from semel.lab.servers import RedisServer
 
 CROWD = 64
@@ -80,6 +80,7 @@ def _growth(place: Place) -> Iterator[Side]:
         remember_in_redis(server, "old", size)
         yield StoreReplays(f"replay, {name}", semel.open(server.url("old")), keys=100)
         yield OldCalls(f"call, {name}", semel.open(server.url("old")))
+        yield Doubts(f"doubt, {name}", semel.open(server.url("old")))
 
 
 EXPERIMENTS: tuple[Experiment, ...] = (
@@ -210,6 +211,14 @@ EXPERIMENTS: tuple[Experiment, ...] = (
                 FLAT,
                 "replay, many",
                 "replay, few",
+            ),
+            Row(
+                "redis-growth-doubt",
+                "Redis: what is in doubt with 1 000 000 settled records / with 1 000",
+                Unit.TIMES,
+                FLAT,
+                "doubt, many",
+                "doubt, few",
             ),
         ),
         _growth,

@@ -17,7 +17,7 @@ from semel.clock import SYSTEM
 from semel.lab.bench import by_hand, workload
 from semel.ledger import Ledger
 from semel.record import State
-from semel.stores.base import CountRecords, ReadEvents
+from semel.stores.base import CountRecords, ListRecords, ReadEvents
 
 
 class Side(Protocol):
@@ -78,6 +78,28 @@ class OldCalls(Calls):
 
     def did(self) -> dict[str, int]:
         return {"calls": self.calls, "settled": self.ledger.store.ask(CountRecords()).get(State.DONE, 0)}
+
+
+class Doubts(Ledgered):
+    """Looks at what is in doubt, as a prober takes one every two seconds."""
+
+    IN_DOUBT = 20
+    _QUERY = ListRecords("default", states=frozenset((State.IN_DOUBT,)), limit=200)
+
+    def __init__(self, name: str, ledger: Ledger) -> None:
+        super().__init__(name, ledger)
+        workload.leave_in_doubt(ledger.store, self.IN_DOUBT)
+        self._seen = 0
+
+    def round(self, count: int) -> float:
+        began = perf_counter()
+        for _ in range(count):
+            self._seen += len(self.ledger.store.ask(self._QUERY))
+        self.calls += count
+        return (perf_counter() - began) / count
+
+    def did(self) -> dict[str, int]:
+        return {"looks": self.calls, "seen": self._seen}
 
 
 class FreshCalls:

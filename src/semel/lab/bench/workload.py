@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from semel.clock import SYSTEM
 from semel.declare import tool_contract
 from semel.keys import Key
-from semel.record import Address, Asked, Claim, Settle, State
+from semel.record import Address, Asked, Claim, Park, Settle, State
 from semel.stores.base import SealEvents, Store
 
 # What the tools did, so that a run can prove that it measured effects and not refusals. A list, because
@@ -90,6 +90,18 @@ def remember(store: Store, count: int) -> None:
         )
         store.perform(Claim(asked, token, _LEASE_US))
         store.perform(Settle(at, token, State.DONE, b'{"refund_id":"r"}', _WINDOW_US))
+
+
+def leave_in_doubt(store: Store, count: int) -> None:
+    """So many records more that nobody knows the end of."""
+    for _ in range(count):
+        key = (SYSTEM.token() + SYSTEM.token()).hex()
+        at, token = Address("default", "tool", key), SYSTEM.token()
+        asked = Asked(
+            at, "rec_" + token.hex(), "refund", "2.1.0", token + token, b"{}", "{}", "doubt", "[]", "", ""
+        )
+        store.perform(Claim(asked, token, _LEASE_US))
+        store.perform(Park(at, token, "the tool ended with TimeoutError"))
 
 
 def seal(store: Store) -> None:

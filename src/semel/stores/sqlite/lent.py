@@ -33,6 +33,7 @@ class LentConnection(sqlite3.Connection):
     """Of the store, for as long as a tool runs."""
 
     refused: str = ""  # what the last statement was refused for
+    interruption: BaseException | None = None  # or what came while it was judged, which SQLite takes for a no
 
     def lend(self) -> None:
         """From here on it can do all but what it must not."""
@@ -46,8 +47,16 @@ class LentConnection(sqlite3.Connection):
         super().close()
 
     def _judge(self, action: int, first: str | None, second: str | None, *_: Any) -> int:
-        self.refused = _objection(action, first or "", second)
-        return sqlite3.SQLITE_DENY if self.refused else sqlite3.SQLITE_OK
+        try:
+            self.refused = _objection(action, first or "", second)
+            return sqlite3.SQLITE_DENY if self.refused else sqlite3.SQLITE_OK
+        except BaseException as interrupt:
+            self.interruption = interrupt
+            return sqlite3.SQLITE_DENY
+
+    def forget(self) -> None:
+        """What was said of the statement before."""
+        self.refused, self.interruption = "", None
 
     # --- what ends it -----------------------------------------------------------------------------
 
@@ -86,6 +95,12 @@ class LentConnection(sqlite3.Connection):
     def cursor(self, factory: Any = None) -> Any:
         return super().cursor(LentCursor if factory is None else factory)
 
+    def execute(self, *said: Any) -> Any:
+        return self.cursor().execute(*said)
+
+    def executemany(self, *said: Any) -> Any:
+        return self.cursor().executemany(*said)
+
 
 class LentCursor(sqlite3.Cursor):
     """Says in words what SQLite calls "not authorized"."""
@@ -93,6 +108,7 @@ class LentCursor(sqlite3.Cursor):
     connection: LentConnection
 
     def execute(self, *said: Any) -> LentCursor:
+        self.connection.forget()
         try:
             super().execute(*said)
         except sqlite3.DatabaseError as error:
@@ -101,6 +117,7 @@ class LentCursor(sqlite3.Cursor):
         return self
 
     def executemany(self, *said: Any) -> LentCursor:
+        self.connection.forget()
         try:
             super().executemany(*said)
         except sqlite3.DatabaseError as error:
@@ -112,8 +129,12 @@ class LentCursor(sqlite3.Cursor):
         raise refusal("executescript(), which commits first,")
 
     def _explain(self, error: sqlite3.DatabaseError) -> None:
-        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_AUTH:
-            raise refused(self.connection.refused) from error
+        if getattr(error, "sqlite_errorcode", 0) != sqlite3.SQLITE_AUTH:
+            return
+        if what := self.connection.refused:
+            raise refused(what) from error
+        # Nobody objected. An interrupt that came before the first line of `_judge` is lost, so this is one.
+        raise self.connection.interruption or KeyboardInterrupt from error
 
 
 def _objection(action: int, first: str, second: str | None) -> str:
