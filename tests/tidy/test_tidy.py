@@ -17,10 +17,11 @@ from tests.tidy import source
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "limits", "clock", "durations"),
     ("gates",),
+    ("ages",),
     ("keys", "record", "window"),
     ("transaction",),
     ("audit", "shapes", "secrecy", "signature", "arguments", "values", "result"),
-    ("contract", "meaning", "outcome", "cache", "ages", "tally"),
+    ("contract", "meaning", "outcome", "cache", "tally"),
     ("stores",),
     ("seal_leaves", "drive", "sweep", "age_book", "keeper", "approvals", "records", "explain", "flow"),
     ("ledger", "step"),
