@@ -104,7 +104,8 @@ class ServerDoor:
         return self._data(self._send("POST", f"/approvals/{_in_path(job_id)}/{verb}", body=body))
 
     def windows(self, tool: str | None) -> list[Data]:
-        found: list[Data] = self._get("/windows", None if tool is None else {"tool": tool})["items"]
+        filters = None if tool is None else {"tool": tool}
+        found: list[Data] = self._data(self._send("GET", "/windows", filters, timeout_s=_REPORT_S))["items"]
         return found
 
     def duplicates(self, within: str, progress: Progress) -> Data:

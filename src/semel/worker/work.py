@@ -82,6 +82,7 @@ class Worker:
             shop.stopping.set_result(None)
         try:
             await self._door.open()
+            self._ledger.keeper.notice()  # what ends here is told in the log, and somebody has to seal it
             self._tell("worker.started", worker_id=self._worker_id, topics=sorted(self._handlers))
             probing = self._begin_probing(shop)
             try:
