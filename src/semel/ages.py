@@ -84,12 +84,12 @@ class Ages:
     def saw(self, times_us: Sequence[int], since_us: int) -> None:
         """Retries came at these times, of a key that has been there since then."""
         first_us, last_us = min(times_us), max(times_us)
-        bound_us = _bound(last_us - since_us)
-        if bound_us == _bound(first_us - since_us):
+        bound_us = bound_above(last_us - since_us)
+        if bound_us == bound_above(first_us - since_us):
             self.counts[bound_us] = self.counts.get(bound_us, 0) + len(times_us)
         else:
             for time_us in times_us:
-                bound_us = _bound(time_us - since_us)
+                bound_us = bound_above(time_us - since_us)
                 self.counts[bound_us] = self.counts.get(bound_us, 0) + 1
         self._span(first_us, last_us)
 
@@ -126,7 +126,7 @@ class Ages:
             del self.windows[min(self.windows, key=lambda length: self.windows[length].last_us)]
 
 
-def _bound(age_us: int) -> int:
+def bound_above(age_us: int) -> int:
     """The first bound that is longer; clocks that disagree make no age below nothing."""
     return BOUNDS_US[min(bisect_right(BOUNDS_US, age_us), len(BOUNDS_US) - 1)]
 

@@ -143,6 +143,10 @@ class Keeper:
         if self._thread is None:
             self._start()
 
+    def saw(self, subject: Subject, ages: Ages) -> None:
+        """Retries of somebody else's keys were counted: they are merged soon, if the thread runs."""
+        self._ages.add(subject, ages)
+
     # --- the thread -------------------------------------------------------------------------------
 
     def _start(self) -> None:

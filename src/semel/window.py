@@ -16,6 +16,7 @@ from hashlib import sha256
 from types import EllipsisType
 from typing import Any, NamedTuple, Self, TypeGuard
 
+from semel.ages import bound_above
 from semel.durations import Duration, microseconds, words
 
 # Longer than a weekend: what failed on Friday evening is sent again on Monday morning.
@@ -38,6 +39,15 @@ _FIRST_US = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 _LAST_US = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 
 
+class WindowStats(NamedTuple):
+    """What a window has seen since it was new, restarts included."""
+
+    pushes: int
+    duplicates: int
+    ages: dict[timedelta, int]  # of duplicates, since their key was new: how many under each
+    evicted_early: int  # keys that `max_keys` dropped before they were as old as the window
+
+
 class DedupWindow:
     """Tells new keys from those seen within `max_age`; never holds more than `max_keys` of them."""
 
@@ -53,6 +63,8 @@ class DedupWindow:
         self._since_us: int | None = None
         # The most keys that the table held since it was made.
         self._peak = 0
+        self._pushes = self._evicted_early = 0
+        self._ages_us: dict[int, int] = {}  # of duplicates, by the bound above each
 
     # --- what is asked for each event ---------------------------------------------------------------
 
@@ -65,10 +77,13 @@ class DedupWindow:
         if now is not None:
             self.evict(now)
         if key is None:
+            self._pushes += 1
             return True
         if now is None:
             raise ValueError("push(key, now) needs the time: a window has no clock of its own")
-        return self._remember(_name(key))
+        name = _name(key)
+        self._pushes += 1
+        return self._remember(name)
 
     def evict(self, now: datetime) -> int:
         """Keys older than `max_age` are forgotten, and their memory is given back; how many they were.
@@ -104,6 +119,12 @@ class DedupWindow:
             return None
         return _datetime(_later(self._latest_us - self._max_age_us, self._since_us))
 
+    def stats(self) -> WindowStats:
+        """What was counted. It is part of the state; ages are under the first bound that is longer."""
+        counts = sorted(self._ages_us.items())
+        ages = {timedelta(microseconds=bound_us): count for bound_us, count in counts}
+        return WindowStats(self._pushes, sum(ages.values()), ages, self._evicted_early)
+
     @property
     def max_age(self) -> timedelta:
         return timedelta(microseconds=self._max_age_us)
@@ -129,6 +150,12 @@ class DedupWindow:
             "keys": list(self._keys),
             # The first is a time, the others say how much later the next key came.
             "gaps_us": [at - before for at, before in zip(self._order, (0, *self._order), strict=False)],
+            # An older version leaves it out, and does not miss it.
+            "stats": {
+                "pushes": self._pushes,
+                "ages_us": [[bound_us, self._ages_us[bound_us]] for bound_us in sorted(self._ages_us)],
+                "evicted_early": self._evicted_early,
+            },
         }
 
     @classmethod
@@ -158,6 +185,7 @@ class DedupWindow:
         self._times = dict(zip(read.keys, read.times, strict=True))
         self._keys, self._order = deque(read.keys), deque(read.times)
         self._peak = len(read.keys)
+        self._pushes, self._ages_us, self._evicted_early = read.pushes, read.ages_us, read.evicted_early
 
     def _change_age(self, max_age_us: int) -> None:
         if self._latest_us is not None and max_age_us != self._max_age_us:
@@ -172,14 +200,24 @@ class DedupWindow:
         times, before = self._times, len(self._times)
         # Never the caller's own time: it may have stepped back, and the queues are in order of time.
         at: int = self._latest_us  # type: ignore[assignment]  # told by now
-        times.setdefault(name, at)
+        first = times.setdefault(name, at)
         if len(times) == before:
+            self._met_again(first, at)
             return False
         self._keys.append(name)
         self._order.append(at)
         self._peak = max(self._peak, before + 1)
         self._drop_beyond_bound()
         return True
+
+    def _met_again(self, first_us: int, at_us: int) -> None:
+        """A duplicate came; the counts are all that it changes."""
+        bound_us = bound_above(at_us - first_us)
+        self._ages_us[bound_us] = self._ages_us.get(bound_us, 0) + 1
+
+    def _dropped_young(self, count: int) -> None:
+        """So many keys gave way to others before they were as old as the window."""
+        self._evicted_early += count
 
     def _forget_before(self, limit_us: int) -> int:
         order, before = self._order, len(self._order)
@@ -198,6 +236,7 @@ class DedupWindow:
         """At most `max_keys` are left, the youngest."""
         if self._max_keys is None or len(self._keys) <= self._max_keys:
             return
+        self._dropped_young(len(self._keys) - self._max_keys)
         while len(self._keys) > self._max_keys:
             dropped_us = self._drop_oldest()
         # One of the same microsecond may have stayed; from the next on all are here.
@@ -253,6 +292,9 @@ class _State(NamedTuple):
     since_us: int | None
     keys: list[str]
     times: list[int]
+    pushes: int
+    ages_us: dict[int, int]
+    evicted_early: int
 
 
 def _read(state: Mapping[str, Any]) -> _State:
@@ -275,6 +317,7 @@ def _read(state: Mapping[str, Any]) -> _State:
         _number(state, "since_us", optional=True),
         keys,
         times,
+        *_counts(state),
     )
     _check(read)
     return read
@@ -296,6 +339,19 @@ def _gaps(state: Mapping[str, Any]) -> tuple[list[str], list[int]]:
         at += gap
         times.append(at)
     return list(_list(state, "keys")), times
+
+
+def _counts(state: Mapping[str, Any]) -> tuple[int, dict[int, int], int]:
+    """Pushes, ages of duplicates, early evictions; nothing was counted before there were counts."""
+    stats = state.get("stats")
+    if stats is None:
+        return 0, {}, 0
+    if not isinstance(stats, Mapping):
+        raise _damaged("stats is no mapping")
+    ages = _list(stats, "ages_us")
+    if not all(isinstance(pair, list | tuple) and len(pair) == 2 and all(map(_whole, pair)) for pair in ages):
+        raise _damaged("ages_us is not a list of pairs of whole numbers")
+    return _number(stats, "pushes"), dict(ages), _number(stats, "evicted_early")
 
 
 def _list(state: Mapping[str, Any], name: str) -> list[Any] | tuple[Any, ...]:

@@ -130,6 +130,17 @@ def test_what_was_answered_before_a_stop_is_there_afterwards(run) -> None:
         assert start_run(client, {"n": 1}, "order-1").content == first.content
 
 
+def test_what_was_told_before_a_stop_is_sealed(run, tmp_path: Path) -> None:
+    served = run("--dev")
+    with httpx.Client(base_url=served.url) as client:
+        define(client)
+        assert start_run(client, {"n": 1}, "order-1").status_code == 200
+    served.stop()
+    words = ("audit", "verify", "--url", f"sqlite:///{tmp_path}/semel.db", "--json")
+    told = json.loads(CliRunner().invoke(main, words).stdout)
+    assert (told["whole"], told["events"], told["unsealed"]) == (True, 1, 0)
+
+
 def test_a_stop_answers_who_still_waits(run) -> None:
     served = run("--dev")
     body = b'{"topics": ["mail"], "max": 1, "lease_s": 30, "wait_s": 60}'

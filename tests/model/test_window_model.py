@@ -28,10 +28,15 @@ class NaiveWindow:
         self.latest: int | None = None
         self.live: list[tuple[str, int]] = []
         self.last_forgotten: int | None = None
+        self.pushes = self.early = 0
+        self.duplicates: list[int] = []  # their ages
 
     def push(self, key: str | None, now: int) -> bool:
         self.tell(now)
+        self.pushes += 1
         if key in [known for known, _ in self.live]:
+            assert self.latest is not None
+            self.duplicates += [self.latest - at for known, at in self.live if known == key]
             return False
         if key is not None:
             assert self.latest is not None
@@ -48,6 +53,7 @@ class NaiveWindow:
             return 0
         young = [(key, at) for key, at in self.live if self.latest - at <= self.age]
         kept = young[max(0, len(young) - self.bound) :] if self.bound else young
+        self.early += len(young) - len(kept)
         gone = [at for key, at in self.live if (key, at) not in kept]
         if gone:
             self.last_forgotten = max(gone)
@@ -115,6 +121,17 @@ class WindowMachine(RuleBasedStateMachine):
         for key, at in self.model.live:
             assert key in self.window
             assert self.window.first_seen(key) == START + timedelta(seconds=at)
+
+    @invariant()
+    def both_have_counted_the_same(self) -> None:
+        stats = self.window.stats()
+        assert (stats.pushes, stats.duplicates, stats.evicted_early) == (
+            *(self.model.pushes, len(self.model.duplicates)),
+            self.model.early,
+        )
+        told = [bound for bound, count in stats.ages.items() for _ in range(count)]
+        ages = [timedelta(seconds=age) for age in sorted(self.model.duplicates)]
+        assert all(age < bound for age, bound in zip(ages, told, strict=True))
 
     @invariant()
     def what_is_covered_was_not_forgotten(self) -> None:

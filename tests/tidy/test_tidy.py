@@ -17,6 +17,7 @@ from tests.tidy import source
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "limits", "clock", "durations"),
     ("gates", "owner"),
+    ("ages",),
     ("keys", "record", "window", "unfinished"),
     ("transaction",),
     (
@@ -30,7 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "result_schema",
         "transport",
     ),
-    ("contract", "meaning", "outcome", "cache", "ages", "tally", "tool_names"),
+    ("contract", "meaning", "outcome", "cache", "tally", "tool_names"),
     ("stores",),
     ("running",),
     (

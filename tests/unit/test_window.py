@@ -338,7 +338,8 @@ def test_the_present_format_stays_as_it_is_written_here() -> None:
         window.push(key, MONDAY + timedelta(seconds=second))
     text = (
         '{"format":2,"max_age_us":86400000000,"max_keys":2,"latest_us":1772442002000000,'
-        '"since_us":1772442001000000,"keys":["b","c"],"gaps_us":[1772442001000000,1000000]}'
+        '"since_us":1772442001000000,"keys":["b","c"],"gaps_us":[1772442001000000,1000000],'
+        '"stats":{"pushes":3,"ages_us":[],"evicted_early":1}}'
     )
     assert json.dumps(window.to_state(), separators=(",", ":")) == text
     assert DedupWindow.from_state(json.loads(text)).to_state() == window.to_state()
@@ -446,4 +447,67 @@ def test_it_reads_no_clock_and_needs_only_the_standard_library() -> None:
     origins = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     origins |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     allowed = {"__future__", "collections", "collections.abc", "datetime", "hashlib", "types", "typing"}
-    assert origins == {*allowed, "semel.durations"}
+    assert origins == {*allowed, "semel.durations", "semel.ages"}
+
+
+# --- what it counts -------------------------------------------------------------------------------
+
+
+def test_it_counts_pushes_duplicates_with_their_ages_and_keys_that_gave_way() -> None:
+    window = DedupWindow("3d", max_keys=2)
+    for key, at in (("a", MONDAY), ("a", MONDAY), ("a", MONDAY + 2 * DAY), ("b", MONDAY + 2 * DAY)):
+        window.push(key, at)
+    window.push(None, MONDAY + 2 * DAY)
+    window.push("c", MONDAY + 2 * DAY)
+    stats = window.stats()
+    assert stats == (6, 2, {timedelta(seconds=1): 1, timedelta(hours=60): 1}, 1)
+    assert sum(stats.ages.values()) == stats.duplicates
+
+
+def test_keys_that_are_forgotten_for_their_age_did_not_give_way() -> None:
+    window = DedupWindow("1d", max_keys=2)
+    window.push("a", MONDAY)
+    window.push("b", MONDAY + 2 * DAY)
+    window.evict(MONDAY + 9 * DAY)
+    assert window.stats().evicted_early == 0
+
+
+def test_a_push_that_was_refused_is_not_counted() -> None:
+    window = DedupWindow()
+    with pytest.raises(ValueError, match="no clock of its own"):
+        window.push("e-1")
+    with pytest.raises(TypeError):
+        window.push(7, MONDAY)  # type: ignore[arg-type]
+    assert window.stats().pushes == 0
+
+
+def test_counts_survive_a_restart_and_a_shorter_bound_drops_young_keys() -> None:
+    window = DedupWindow("3d")
+    for key in ("a", "b", "c", "a"):
+        window.push(key, MONDAY)
+    assert restored(window).stats() == window.stats() == (4, 1, {timedelta(seconds=1): 1}, 0)
+    assert restored(window, max_keys=1).stats().evicted_early == 2
+
+
+def test_a_state_from_before_there_were_counts_still_loads() -> None:
+    window = DedupWindow("3d")
+    window.push("a", MONDAY)
+    state = window.to_state()
+    del state["stats"]
+    again = DedupWindow.from_state(state)
+    assert again.stats() == (0, 0, {}, 0)
+    assert again.push("a", MONDAY) is False
+
+
+def test_the_format_is_still_the_one_that_older_versions_read() -> None:
+    assert DedupWindow().to_state()["format"] == FORMAT == 2
+
+
+@pytest.mark.parametrize(
+    "stats", [7, {}, {"pushes": "1", "ages_us": [], "evicted_early": 0},
+              {"pushes": 1, "ages_us": [[1]], "evicted_early": 0},
+              {"pushes": 1, "ages_us": [[1, 2.5]], "evicted_early": 0}]
+)  # fmt: skip
+def test_damaged_counts_are_refused(stats: Any) -> None:
+    with pytest.raises(ValueError, match="damaged"):
+        DedupWindow.from_state({**DedupWindow().to_state(), "stats": stats})

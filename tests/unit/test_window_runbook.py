@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from semel.lab import entity_traffic as traffic
 from semel.lab.bench.figures import Unit
 from semel.lab.runbooks import window as runbook
 from semel.lab.runbooks import window_report as page
+from semel.lab.runbooks import window_work
 from semel.lab.runbooks.book import Book
 from semel.window import DedupWindow
 
@@ -23,8 +25,7 @@ DAYS, SIZES = 70, (100, 20_000, 25_000)
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The runbook with a short life and small windows; its time is not judged."""
-    monkeypatch.setattr(runbook, "SLOWER_MAX", float("inf"))
+    """The runbook with a short life and small windows."""
     monkeypatch.setattr(runbook.window, "__defaults__", (DAYS, SIZES))
 
 
@@ -71,11 +72,32 @@ def test_the_runbook_fails_where_the_window_grows(quick: None, monkeypatch: pyte
     assert "hostile: never more keys than the bound" in failed
 
 
-def test_the_runbook_fails_where_a_push_becomes_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+class _Searching(DedupWindow):
+    """Looks for each key among all of them, as quickly as C does."""
+
+    def push(self, key: str | None, now: datetime | None = None) -> bool:
+        return super().push(key, now) if key not in self._keys else False
+
+
+def test_the_runbook_fails_where_a_push_searches_its_keys(
+    quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(window_work, "DedupWindow", _Searching)
+    few, many = window_work.measure(100), window_work.measure(1_000)
     book = Book()
-    few, many = runbook.Cost(10, 1.0, 0.1, 40.0), runbook.Cost(10_000, 50.0, 0.1, 40.0)
-    runbook._check_costs(book, (few, many))
+    runbook._check_works(book, few, many)
     assert [check.ok for check in book.checks] == [False, True]
+
+
+def test_no_time_decides_whether_the_runbook_holds(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    hours = iter(range(0, 10**9, 3_600))
+    monkeypatch.setattr(runbook, "perf_counter", lambda: next(hours) ** 2)  # ever slower
+    done = said()
+    assert (done.exit_code, "10 of 10 checks hold." in done.output) == (0, True), done.output
+
+
+def test_the_same_work_is_counted_on_every_run() -> None:
+    assert window_work.measure(500) == window_work.measure(500)
 
 
 def test_the_map_of_the_comparison_is_as_large_as_it_says() -> None:

@@ -148,7 +148,8 @@ class ServerDoor:
         return self._changed(f"/dead-letters/{_in_path(id_)}/retry", {}, key)
 
     def windows(self, tool: str | None) -> list[Data]:
-        found: list[Data] = self._get("/windows", None if tool is None else {"tool": tool})["items"]
+        filters = None if tool is None else {"tool": tool}
+        found: list[Data] = self._data(self._send("GET", "/windows", filters, timeout_s=_REPORT_S))["items"]
         return found
 
     def duplicates(self, within: str, progress: Progress) -> Data:

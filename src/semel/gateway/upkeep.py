@@ -22,8 +22,11 @@ _SWEEP_EVERY_S = 5.0
 # A gateway that is killed loses the ages of so long. Windows are chosen from months of them.
 _AGES_EVERY_S = 10.0
 
-# When the gateway stops they are merged, and events sealed, once more; a store that is away holds up nobody.
-_LAST_S = 2.0
+# When the gateway stops they are merged once more, but a store that is away does not hold it up.
+_AGES_LAST_S = 2.0
+
+# Nor does it when the last events are sealed; that takes milliseconds.
+_SEAL_LAST_S = 5.0
 
 # As often as Prometheus usually looks.
 _GAUGES_EVERY_S = 15.0
@@ -79,8 +82,8 @@ async def _sweep(services: Services) -> None:
 
 async def _seal_rest(services: Services, sweeper: Sweeper) -> None:
     clock = services.clock
-    stop_at = clock.monotonic() + _LAST_S
-    async with asyncio.timeout(_LAST_S):
+    stop_at = clock.monotonic() + _SEAL_LAST_S
+    async with asyncio.timeout(_SEAL_LAST_S):
         await asyncio.to_thread(sweeper.seal, lambda: clock.monotonic() >= stop_at)
 
 
@@ -92,7 +95,7 @@ async def _ages(services: Services) -> None:
     finally:
         # Whatever goes wrong here, the stop goes on.
         with suppress(Exception):
-            async with asyncio.timeout(_LAST_S):
+            async with asyncio.timeout(_AGES_LAST_S):
                 await merge_ages(services)
 
 

@@ -39,11 +39,14 @@ from temporalio.worker import (
     WorkflowOutboundInterceptor,
 )
 
+from semel.age_book import ENTITY, Subject
+from semel.ages import Ages
+from semel.durations import Duration
 from semel.errors import NoStep, SemelError, StepError
 from semel.ledger import Ledger
 from semel.limits import NAME_BYTES_MAX
 from semel.step import Step
-from semel.window import DedupWindow
+from semel.window import DEFAULT_MAX_AGE, DedupWindow
 
 if workflow.unsafe.in_sandbox() and not workflow.unsafe.is_imports_passed_through():
     # A copy would not see the conversation that a workflow opens with the other one.
@@ -54,20 +57,65 @@ if workflow.unsafe.in_sandbox() and not workflow.unsafe.is_imports_passed_throug
 
 _HEADER = "semel-step"
 
+# Longer names of workflow types are cut in the store.
+_TYPE_MAX = 120
+
 _FIX_NO_STEP = "Start the activity with an activity_id of your own, on a worker that has the Guard."
 
 
 # --- in the workflow ------------------------------------------------------------------------------
 
 
+# Of the longest names a key may have, so many are 0.9 MB of JSON: less than half of the 2 MiB that Temporal
+# takes as one payload, so that the entity's own state has the other half.
+ENTITY_KEYS_MAX = 10_000
+
+# What the interceptor offers to the windows of a worker's workflows.
+_SAW = "semel_window_saw"
+
+
 class EntityWindow(DedupWindow):
-    """A window that lives in a workflow: `now` is the workflow's time unless it is given."""
+    """A window that lives in a workflow: `now` is the workflow's time unless it is given.
+
+    It holds at most `ENTITY_KEYS_MAX` keys unless another bound is given; `from_state` keeps the state's own.
+    What `stats` counts are metrics of the workflow too; and where the worker has a Guard, the ages of
+    duplicates are counted in its ledger's store, by the workflow's type, for `semel windows`.
+    """
+
+    def __init__(self, max_age: Duration = DEFAULT_MAX_AGE, max_keys: int | None = ENTITY_KEYS_MAX) -> None:
+        super().__init__(max_age, max_keys)
 
     def push(self, key: str | None, now: datetime | None = None) -> bool:
-        return super().push(key, workflow.now() if now is None else now)
+        new = super().push(key, workflow.now() if now is None else now)
+        _count("semel_window_pushes", 1)
+        return new
 
     def evict(self, now: datetime | None = None) -> int:
         return super().evict(workflow.now() if now is None else now)
+
+    def _met_again(self, first_us: int, at_us: int) -> None:
+        super()._met_again(first_us, at_us)
+        if not _counts_here():
+            return
+        _count("semel_window_duplicates", 1)
+        ages = workflow.metric_meter().create_histogram_float("semel_window_duplicate_age_seconds", unit="s")
+        ages.record((at_us - first_us) / 1e6)
+        if saw := workflow.extern_functions().get(_SAW):
+            saw(workflow.info().workflow_type, at_us, first_us, self.max_age // timedelta(microseconds=1))
+
+    def _dropped_young(self, count: int) -> None:
+        super()._dropped_young(count)
+        _count("semel_window_early_evictions", count)
+
+
+def _counts_here() -> bool:
+    """In a workflow, and not while what was counted once is replayed from its history."""
+    return workflow.in_workflow() and not workflow.unsafe.is_replaying()
+
+
+def _count(name: str, value: int) -> None:
+    if _counts_here():
+        workflow.metric_meter().create_counter(name).add(value)
 
 
 _given: ContextVar[str | None] = ContextVar("semel_temporal_conversation", default=None)
@@ -149,9 +197,17 @@ class Guard(Interceptor):
 
     def workflow_interceptor_class(
         self,
-        input: WorkflowInterceptorClassInput,  # noqa: ARG002  # Temporal's signature
+        input: WorkflowInterceptorClassInput,
     ) -> type[WorkflowInboundInterceptor]:
+        input.unsafe_extern_functions[_SAW] = self._saw
+        self._ledger.keeper.notice()  # its thread writes down what windows see
         return _NamesSteps
+
+    def _saw(self, workflow_type: str, at_us: int, first_us: int, max_age_us: int) -> None:
+        """A duplicate came to the window of an entity. Called inside workflows: it only counts, in memory."""
+        ages = Ages()
+        ages.met([at_us], first_us, first_us + max_age_us)
+        self._ledger.keeper.saw(Subject(self._ledger.tenant, ENTITY, workflow_type[:_TYPE_MAX]), ages)
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
         return _EntersStep(next, self)

@@ -85,6 +85,7 @@ class Worker:
         try:
             self._check_tenant()
             await self._door.open()
+            self._ledger.keeper.notice()  # what ends here is told in the log, and somebody has to seal it
             self._tell("worker.started", worker_id=self._worker_id, topics=sorted(self._handlers))
             probing = self._begin_probing(shop)
             try:
