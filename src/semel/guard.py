@@ -122,10 +122,10 @@ def guarded(call: Call) -> Deciding:
                 return replay(call, reply)
             if record.state is State.WAITING:
                 answer = yield from _after_approval(call, record)
-            elif runs_within(record.token):
-                raise _waits_for_itself(call)
             elif doubtful(record, reply.now_us):
                 answer = yield from _in_doubt(call, record, reply.now_us)
+            elif runs_within(record.token):
+                raise _waits_for_itself(call)
             elif owner.is_gone(record.token):
                 answer = yield from _after_death(call, record)
             else:
