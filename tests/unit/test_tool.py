@@ -46,7 +46,7 @@ def test_every_code_has_its_exception_and_says_whether_to_come_again(code):
     assert (error.code, error.retriable) == (code, retriable)
     assert error.message
     assert error.corrective_action
-    assert error.retry_after_s is None
+    assert error.retry_after_s == (1.0 if code == "STORE_UNAVAILABLE" else None)
 
 
 def test_there_is_no_code_beyond_the_table():
