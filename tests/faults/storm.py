@@ -34,11 +34,11 @@ from tests.faults.payment import POLICIES, Declined, nothing, payment
 ROOT = Path(__file__).resolve().parents[2]
 
 # A caller waits for others, and its lease is short: more than a few at once add nothing but waiting.
-CALLERS = 4
+CALLERS = 5
 CROWD = 3
 
 # Some callers come to a key while it is new, others when all is over.
-FRESH_PER_S, NEAR = 12, 10
+FRESH_PER_S, NEAR = 12, 8
 
 # Between two calls of a caller, most of which are replays.
 PAUSE_S = 0.01
@@ -122,8 +122,12 @@ class Caller:
             if luck < 0.02:
                 os.kill(os.getpid(), signal.SIGKILL)
             elif luck < 0.06:
+                os.kill(os.getpid(), signal.SIGSTOP)  # until the storm wakes it, perhaps past its lease
+            elif luck < 0.1:
                 raise self._chance.choice(failures)
             elif luck < 0.3:
+                SYSTEM.sleep(self._chance.random() * 0.6)  # past its lease, which is renewed meanwhile
+            elif luck < 0.5:
                 SYSTEM.sleep(self._chance.random() * 0.05)
             else:
                 nothing()
@@ -236,14 +240,20 @@ class Nursery:
         return self._pids[-1]
 
     def lives(self, pid: int) -> bool:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        return state != "Z"
+        return _state(pid) != "Z"
+
+    def frozen(self, pid: int) -> bool:
+        return _state(pid) == "T"
 
     def close(self) -> None:
         """Nobody is left, frozen ones included."""
         for pid in self._pids:
             os.kill(pid, signal.SIGKILL)
         self._process.communicate(timeout=GRACE_S * 10)
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 @contextmanager
@@ -282,6 +292,7 @@ class Storm:
             self._callers = [pid for pid in self._callers if self._nursery.lives(pid)]
             while len(self._callers) < CALLERS:
                 self._callers.append(self._nursery.caller(self._told()))
+            self._thaw_some()
             self._let_them_work()
             strike = self._chance.choices(
                 (self._kill, self._freeze, self._interrupt, self._end, self._resolve), (4, 3, 3, 2, 4)
@@ -290,7 +301,7 @@ class Storm:
 
     def _let_them_work(self) -> None:
         """For a moment, and until one of them got something done: on a busy machine none would live to."""
-        give_up_at = SYSTEM.monotonic() + GRACE_S
+        give_up_at = SYSTEM.monotonic() + 0.5 * GRACE_S
         SYSTEM.sleep(self._chance.random() * 0.2)
         size = self.answers.size()
         while self.answers.size() == size and SYSTEM.monotonic() < give_up_at:
@@ -311,11 +322,15 @@ class Storm:
         self.strikes["kill"] += 1
         os.kill(pid, signal.SIGKILL)
 
+    def _thaw_some(self) -> None:
+        for pid in self._callers:
+            if self._nursery.frozen(pid) and self._chance.random() < 0.3:
+                os.kill(pid, signal.SIGCONT)
+
     def _freeze(self, pid: int, _: semel.Ledger) -> None:
-        """For a moment, or past its lease, while the others go on."""
+        """Until it is thawed: for a moment, or past its lease, while the others go on."""
         self.strikes["freeze"] += 1
         os.kill(pid, signal.SIGSTOP)
-        self._send_later(self._chance.random() * 1.2, pid, signal.SIGCONT)
 
     def _interrupt(self, pid: int, _: semel.Ledger) -> None:
         self.strikes["interrupt"] += 1
