@@ -257,7 +257,9 @@ def test_publishing_to_a_frozen_server_fails_in_bounded_time(server: NatsServer)
     assert on_bus(server.url(), scene) is False
 
 
-def test_a_bus_that_is_not_there_at_the_start_is_used_once_it_comes() -> None:
+def test_a_bus_that_is_not_there_at_the_start_is_told_and_used_once_it_comes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     late = NatsServer()
 
     async def scene(bus: NatsBus) -> int:
@@ -268,9 +270,13 @@ def test_a_bus_that_is_not_there_at_the_start_is_used_once_it_comes() -> None:
         return await stored(bus)
 
     try:
-        assert on_bus(late.url(), scene) == 1
+        with caplog.at_level("WARNING", "semel.bus"):
+            assert on_bus(late.url(), scene) == 1
     finally:
         late.remove()
+    told = [record.getMessage() for record in caplog.records]
+    assert sum("cannot be" in line for line in told) == 1, told
+    assert told[-1].endswith("is connected")
 
 
 def test_a_server_without_jetstream_is_not_healthy_and_takes_nothing() -> None:

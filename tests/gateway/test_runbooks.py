@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -85,24 +86,67 @@ def test_the_runbook_of_admission_works_on_a_gateway_that_runs_and_leaves_nothin
     )
     key = made.stdout.strip().splitlines()[-1]
     gateway = begin(store, dev=False)
-    check_passed(semel("runbook", "admission", "--json", "--server", gateway.url, SEMEL_API_KEY=key))
     client = gateway.client(X_API_Key=key)
+    assert client.put("/api/v1/tenants/acme", json={"max_concurrent_runs": 7}).status_code == 200
+    names = check_passed(semel("runbook", "admission", "--json", "--server", gateway.url, SEMEL_API_KEY=key))
+    assert {"the tenant has room for 1 run", "429 says that the tenant is full"} <= set(names)
+    assert client.get("/api/v1/tenant").json() == {"tenant": "acme", "max_concurrent_runs": 7}
     assert run_ids(client, status="running") == []
     assert client.get("/api/v1/workflows").json()["items"] == []
 
 
-def test_the_runbook_of_admission_fails_where_something_is_wrong(tmp_path: Path, begin: Gateways) -> None:
-    """A tenant without a free slot: not a gateway that one would sign off."""
-    gateway = begin(store_url("sqlite", tmp_path))
-    client = gateway.client()
+def test_the_runbook_of_admission_leaves_a_tenant_alone_that_is_in_use_and_says_why(
+    tmp_path: Path, begin: Gateways
+) -> None:
+    store = store_url("sqlite", tmp_path)
+    made = semel(
+        *("keys", "create", "--url", store, "--tenant", "acme", "--principal", "ops"), "--role", "admin"
+    )
+    key = made.stdout.strip().splitlines()[-1]
+    gateway = begin(store, dev=False)
+    client = gateway.client(X_API_Key=key)
     define(client)
-    client.headers["x-tenant-id"] = "default"
+    assert client.put("/api/v1/tenants/acme", json={"max_concurrent_runs": 1}).status_code == 200
+    assert start_run(client).status_code == 200
+    done = semel("runbook", "admission", "--json", "--server", gateway.url, SEMEL_API_KEY=key)
+    assert done.returncode == 1, done.stdout + done.stderr
+    (failed,) = [check for check in json.loads(done.stdout)["checks"] if not check["ok"]]
+    assert failed["name"] == "nobody is at work in the tenant"
+    assert "1 live runs of at most 1 in tenant acme" in failed["seen"]
+    assert "semel keys create --tenant runbook" in failed["seen"]
+    assert len(run_ids(client, status="running")) == 1
+    assert client.get("/api/v1/tenant").json()["max_concurrent_runs"] == 1
+
+
+def test_the_runbook_of_admission_makes_a_tenant_of_its_own_where_it_may(begin: Gateways) -> None:
+    gateway = begin("memory://")
+    client = gateway.client(X_Tenant_ID="default")
+    define(client)
     limit(client, 1)
     assert start_run(client).status_code == 200
-    done = semel("runbook", "admission", "--json", "--server", gateway.url)
-    assert done.returncode == 1, done.stdout + done.stderr
-    failed = [check["name"] for check in json.loads(done.stdout)["checks"] if not check["ok"]]
-    assert "the only slot is filled" in failed
+    check_passed(semel("runbook", "admission", "--json", "--server", gateway.url))
+    assert len(run_ids(client, status="running")) == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("runbook", "admission"),
+        ("runbook", "approvals"),
+        ("runbook", "contention"),
+        ("runbook", "window", "--report", "plots"),
+    ],
+)
+def test_a_runbook_without_its_extra_says_what_to_install(words: tuple[str, ...], tmp_path: Path) -> None:
+    without = (
+        "import sys; sys.modules |= {'httpx': None, 'matplotlib': None}; import semel.cli; semel.cli.main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", without, *words], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 4
+    assert 'pip install "semel[lab]"' in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_runbook_says_that_nobody_answers(tmp_path: Path) -> None:

@@ -92,6 +92,9 @@ class NatsBus(Bus):
             except OpenError:
                 await self.stop()
                 raise
+        else:
+            # The client library goes on trying by itself and says nothing.
+            self._tell(f"{self.settings.shown} cannot be reached")
 
     async def stop(self) -> None:
         staying, self._staying = self._staying, None
@@ -119,11 +122,13 @@ class NatsBus(Bus):
         link = await self._connect()
         try:
             await self._prepare(link)
+            if self._silent:
+                log.warning("%s is connected", self.settings.shown)
             self._link, self._doubtful, self._silent = link, False, False
             if not first.done():
                 first.set_result(None)
             await link.closed.wait()
-            log.warning("%s: the connection was lost", self.settings.shown)
+            self._tell(f"{self.settings.shown}: the connection was lost")
         finally:
             self._link = None
             await _close(link)

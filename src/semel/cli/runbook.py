@@ -15,7 +15,7 @@ import click
 from semel.cli.output import Output
 from semel.errors import StoreUnavailable
 from semel.lab.runbooks.book import Book, Check
-from semel.stores.urls import hide_password
+from semel.stores.urls import hide_password, need
 
 
 @click.group()
@@ -44,6 +44,7 @@ def _on_a_gateway(function: Callable[..., Any]) -> Callable[..., Any]:
 @_on_a_gateway
 def admission(out: Output, **where: Any) -> int:
     """Limit 1; fill it; 429 with a key; free it; the same key starts a run, once."""
+    _need_lab()
     from semel.lab.runbooks import admission as checks
 
     with _server(**where) as server:
@@ -54,6 +55,7 @@ def admission(out: Output, **where: Any) -> int:
 @_on_a_gateway
 def approvals(out: Output, **where: Any) -> int:
     """Approve, then 5 parallel retries: all are told the same; reject likewise; the message's id."""
+    _need_lab()
     from semel.lab.runbooks import approvals as checks
 
     with _server(**where) as server:
@@ -80,6 +82,7 @@ def contention(
     as_json: bool,
 ) -> int:
     """Limit 2, 100 callers, then 10 times as many: atomic admission, and the lock with two kinds of retry."""
+    _need_lab(report=report is not None)
     from semel.lab.runbooks import contention as lab
     from semel.lab.runbooks import contention_report as page
     from semel.lab.runbooks.served import Server
@@ -113,6 +116,8 @@ def contention(
 @click.option("--json", "as_json", is_flag=True, help="Answer with JSON.")
 def window(report: Path | None, as_json: bool) -> int:
     """Three years of an entity, without and with a window; what push and evict cost; what is carried."""
+    if report is not None:
+        need("lab", "matplotlib")
     from semel.lab.runbooks import window as lab
     from semel.lab.runbooks import window_report as page
 
@@ -128,6 +133,14 @@ def window(report: Path | None, as_json: bool) -> int:
         _conclude(out, book, told=True)
         out.say(f"Plot: {written}" if written else "--report DIR draws this as a plot.")
     return 0 if book.ok else 1
+
+
+def _need_lab(*, report: bool = False) -> None:
+    """What runbooks are made of is installed, or one error says how to get it."""
+    for module in ("httpx", "starlette", "uvicorn", "prometheus_client", "jsonschema_rs"):
+        need("lab", module)
+    if report:
+        need("lab", "matplotlib")
 
 
 # --- around -----------------------------------------------------------------------------------------

@@ -50,6 +50,10 @@ class Workflows:
         await self._overwrite(tenant, Draft(shelves.TENANT, to_bytes(body)))
         return body
 
+    async def get_tenant(self, tenant: str) -> dict[str, Any]:
+        found = await self._cabinet.fetch(tenant, shelves.TENANT)
+        return {"tenant": tenant, "max_concurrent_runs": _limit_in(found.get(shelves.TENANT))}
+
     async def put(self, tenant: str, id_: str, definition: Mapping[str, Any]) -> dict[str, Any]:
         """The workflow is this from now on; runs that have begun keep what they began with."""
         workflow = parsed(id_, definition)
@@ -121,9 +125,16 @@ def _known(found: Mapping[str, Document], id_: str) -> Known:
     name = shelves.workflow_id(id_)
     document, limits = found.get(name), found.get(shelves.TENANT)
     workflow = None if document is None else workflow_of(document.body)
-    limit = MAX_CONCURRENT_RUNS if limits is None else orjson.loads(limits.body)["max_concurrent_runs"]
+    limit = _limit_in(limits)
     tags = {name: document and document.tag, shelves.TENANT: limits and limits.tag}
     return Known(workflow, _schema_of(workflow), limit, tags)
+
+
+def _limit_in(limits: Document | None) -> int:
+    if limits is None:
+        return MAX_CONCURRENT_RUNS
+    limit: int = orjson.loads(limits.body)["max_concurrent_runs"]
+    return limit
 
 
 def _schema_of(workflow: Workflow | None) -> bytes | None:

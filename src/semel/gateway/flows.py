@@ -27,6 +27,11 @@ async def put_tenant(call: Call) -> Reply:
     return data(await call.services.flow.workflows.put_tenant(tenant, call.body.max_concurrent_runs))
 
 
+async def get_tenant(call: Call) -> Reply:
+    """The caller's own: whose credential it is, or whose name it gave at a desk."""
+    return data(await call.services.flow.workflows.get_tenant(call.tenant))
+
+
 async def put_workflow(call: Call) -> Reply:
     return data(await call.services.flow.workflows.put(call.tenant, call.path["workflow_id"], call.data))
 

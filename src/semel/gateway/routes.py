@@ -126,6 +126,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", _LETTER, READ, flows.get_dead_letter, "DeadLetter", problems=("message_not_found",)),
     Route("POST", f"{_LETTER}/retry", ADMIN, flows.retry_dead_letter, "DeadLetter", bodies.NoBody,
           keyed="dead-letter", body_optional=True, problems=("message_not_found", "message_already_retried")),
+    Route("GET", f"{_V1}/tenant", READ, flows.get_tenant, "Tenant"),
     Route("PUT", f"{_V1}/tenants/{{tenant}}", ADMIN, flows.put_tenant, "Tenant", bodies.TenantBody),
 )  # fmt: skip
 

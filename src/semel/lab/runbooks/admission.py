@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import httpx
 
@@ -14,32 +15,67 @@ from semel.lab.runbooks.served import Server
 
 
 async def admission(server: Server, book: Book) -> None:
-    """Works in workflows of its own, and ends what it began."""
+    """Works in a tenant of its own where it may name one, else in the key's if nobody is at work there.
+
+    The limit of the tenant is what it was before, and what was begun has ended.
+    """
     mark = SYSTEM.token().hex()[:12]
+    workflow = f"runbook-{mark}"
+    if server.dev:
+        server = replace(server, tenant=f"runbook-{mark}")
     async with server.client() as client:
-        one, two = f"runbook-one-{mark}", f"runbook-two-{mark}"
+        before = await _free_tenant(client, book)
+        if before is None:
+            return
         try:
-            await _one_slot(client, book, one, mark)
-            await _crowd(client, book, two, mark)
+            if await _define(client, book, workflow):
+                await _one_slot(client, book, workflow, mark, before.name)
+                await _crowd(client, book, workflow, mark, before.name)
         finally:
-            for workflow in (one, two):
-                await _end_all(client, workflow)
-                await client.delete(f"/api/v1/workflows/{workflow}")
+            await _end_all(client, workflow)
+            await client.delete(f"/api/v1/workflows/{workflow}")
+            await _limit(client, before.name, before.max_concurrent_runs)
 
 
-async def _one_slot(client: httpx.AsyncClient, book: Book, workflow: str, mark: str) -> None:
+class Tenant(NamedTuple):
+    """Whose slots are counted, and how many it has."""
+
+    name: str
+    max_concurrent_runs: int
+
+
+async def _free_tenant(client: httpx.AsyncClient, book: Book) -> Tenant | None:
+    """The tenant as it is, if nobody is held up by a change of its limit; else it is told why not."""
+    answer = await client.get("/api/v1/tenant")
+    if not book.check("the tenant and its limit are told", answer.status_code == 200, _seen(answer)):
+        return None
+    tenant = Tenant(answer.json()["tenant"], answer.json()["max_concurrent_runs"])
+    live = [run for status in ("running", "waiting") for run in await _runs(client, status=status)]
+    seen = (
+        f"{len(live)} live runs of at most {tenant.max_concurrent_runs} in tenant {tenant.name}. Its "
+        "limit would be 1 for a while, and others would be refused: nothing was begun. Use the key of a "
+        "tenant that is set aside: semel keys create --tenant runbook --role admin --principal NAME"
+    )
+    return tenant if book.check("nobody is at work in the tenant", not live, seen) else None
+
+
+async def _one_slot(client: httpx.AsyncClient, book: Book, workflow: str, mark: str, tenant: str) -> None:
     """Limit 1; fill it; 429 with a key; free it; the same key starts a run; the record maps to it."""
-    if not await _define(client, book, workflow, 1):
+    limited = await _limit(client, tenant, 1)
+    if not book.check("the tenant has room for 1 run", limited.status_code == 200, _seen(limited)):
         return
     first = await _start(client, workflow, f"first-{mark}")
     book.check("the only slot is filled", first.status_code == 200, _seen(first))
     key = f"second-{mark}"
     refused = await _start(client, workflow, key)
-    full = refused.status_code == 429 and refused.json().get("code") == "max_concurrent_runs_reached"
+    told = refused.json()
+    full = refused.status_code == 429 and told.get("code") == "max_concurrent_runs_reached"
     book.check("the next start is refused with 429", full, _seen(refused))
     book.check(
         "429 says when to come back", "Retry-After" in refused.headers, refused.headers.get("Retry-After")
     )
+    whose = (told.get("scope"), told.get("current"), told.get("limit"))
+    book.check("429 says that the tenant is full", whose == ("tenant", 1, 1), whose)
     kept = await _records(client, key)
     book.check("the refused key left nothing behind", kept == [], kept)
     run_id = first.json().get("run_id")
@@ -57,9 +93,11 @@ async def _one_slot(client: httpx.AsyncClient, book: Book, workflow: str, mark: 
     book.check("the key with another payload is refused", other.status_code == 422, _seen(other))
 
 
-async def _crowd(client: httpx.AsyncClient, book: Book, workflow: str, mark: str) -> None:
+async def _crowd(client: httpx.AsyncClient, book: Book, workflow: str, mark: str, tenant: str) -> None:
     """Limit 2 and ten at once: two and eight; twenty with one key: one run."""
-    if not await _define(client, book, workflow, 2):
+    await _end_all(client, workflow)
+    limited = await _limit(client, tenant, 2)
+    if not book.check("the tenant has room for 2 runs", limited.status_code == 200, _seen(limited)):
         return
     answers = await asyncio.gather(
         *(_start(client, workflow, f"crowd-{mark}-{number}") for number in range(10))
@@ -75,10 +113,13 @@ async def _crowd(client: httpx.AsyncClient, book: Book, workflow: str, mark: str
     book.check("twenty callers with one key: one run", good, f"{len(runs)} run, answers {dict(codes)}")
 
 
-async def _define(client: httpx.AsyncClient, book: Book, workflow: str, limit: int) -> bool:
-    body = {"steps": [], "max_concurrent_runs": limit}
-    answer = await client.put(f"/api/v1/workflows/{workflow}", json=body)
-    return book.check(f"a workflow with room for {limit}", answer.status_code == 200, _seen(answer))
+async def _define(client: httpx.AsyncClient, book: Book, workflow: str) -> bool:
+    answer = await client.put(f"/api/v1/workflows/{workflow}", json={"steps": []})
+    return book.check("a workflow of our own", answer.status_code == 200, _seen(answer))
+
+
+async def _limit(client: httpx.AsyncClient, tenant: str, runs: int) -> httpx.Response:
+    return await client.put(f"/api/v1/tenants/{tenant}", json={"max_concurrent_runs": runs})
 
 
 async def _start(
@@ -95,9 +136,14 @@ async def _records(client: httpx.AsyncClient, key: str) -> list[dict[str, Any]]:
 
 
 async def _end_all(client: httpx.AsyncClient, workflow: str) -> None:
-    answer = await client.get("/api/v1/runs", params={"workflow_id": workflow, "status": "running"})
-    for run in answer.json().get("items", []):
+    for run in await _runs(client, workflow_id=workflow, status="running"):
         await client.post(f"/api/v1/runs/{run['run_id']}/cancel")
+
+
+async def _runs(client: httpx.AsyncClient, **filters: str) -> list[dict[str, Any]]:
+    answer = await client.get("/api/v1/runs", params=filters)
+    items: list[dict[str, Any]] = answer.json().get("items", [])
+    return items
 
 
 def _seen(answer: httpx.Response) -> str:
