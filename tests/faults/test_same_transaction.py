@@ -39,6 +39,7 @@ from tests.faults.places import POSTGRES, SQLITE
 from tests.faults.till import COUNT, CREATE, INSERT, apay_tool, call, pay_tool, run
 from tests.missing import library
 from tests.proxy import Proxy
+from tests.tools import another_process
 
 psycopg = library("psycopg")
 
@@ -242,7 +243,7 @@ def test_an_owner_that_lost_its_key_meanwhile_has_its_effect_rolled_back(ledger)
         late = pool.submit(call, ledger, slow)
         assert entered.wait(30)
         until_free(ledger)
-        assert call(ledger, tool_of(ledger)) == "paid 1400 to acc-1"
+        assert call(another_process(ledger), tool_of(ledger)) == "paid 1400 to acc-1"
         go_on.set()
         with pytest.raises(OwnershipLost, match="rolled back"):
             late.result()
@@ -275,7 +276,7 @@ def test_a_commit_whose_reply_was_lost_is_found_out_about(tmp_path):
             with pytest.raises(StoreUnavailable, match="rolled back"):
                 call(ledger, pay_and_then("drops_requests"), "first")
             assert payments(near) == 0
-            assert call(ledger, tool_of(near), "first") == "paid 1400 to acc-1"
+            assert call(another_process(ledger), tool_of(near), "first") == "paid 1400 to acc-1"
             assert payments(near) == 1
     finally:
         proxy.close()
@@ -295,7 +296,7 @@ def test_a_cancelled_task_leaves_nothing_and_the_next_call_pays(ledger):
         task.cancel()
         await asyncio.wait([task])
         assert task.cancelled()
-        paid: str = await call(ledger, apay_tool())
+        paid: str = await call(another_process(ledger), apay_tool())
         return paid
 
     assert asyncio.run(scene()) == "paid 1400 to acc-1"
