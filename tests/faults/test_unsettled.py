@@ -123,6 +123,26 @@ def postgres_rows(store: Any, query: Query[Any]) -> int:
             link.script("ROLLBACK")
 
 
+def test_postgres_settles_without_touching_an_index(postgres):
+    """Heap-only: as long as no index depends on a column that a settlement changes."""
+    from semel.stores.postgres.statements import Step
+
+    store, _ = postgres
+    depend = """
+        SELECT DISTINCT a.attname::text
+        FROM pg_index AS i
+            JOIN pg_depend AS d ON d.objid = i.indexrelid AND d.refobjid = i.indrelid
+            JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = d.refobjsubid
+        WHERE i.indrelid = 'records'::regclass
+    """
+    with store._pool.link() as link:
+        indexed = {name for (name,) in link.run(Step(b"indexed", depend.encode()))}
+    assert {"due", "stopped", "closes"} <= indexed
+    assert indexed.isdisjoint(
+        ("state", "lease_until", "settled_at", "expires_at", "outcome", "note", "by_whom")
+    )
+
+
 @pytest.fixture
 def redis(tmp_path: Path) -> Iterator[tuple[Any, FakeClock]]:
     library("redis")
