@@ -10,7 +10,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable, Generator, Iterator
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, NamedTuple
 
@@ -189,39 +189,49 @@ _LAZY = frozenset((CoroutineType, GeneratorType, AsyncGeneratorType, map, filter
 
 def current_key() -> Key | None:
     """The key of the tool that runs here."""
-    running = _running.get()
+    running = _current()
     return running.key if running else None
 
 
 def current_attempt() -> Attempt | None:
     """The call whose tool runs here."""
-    running = _running.get()
+    running = _current()
     return running.attempt if running else None
 
 
 def current_fence() -> int | None:
     """The fence of the tool that runs here: it rises with every attempt of the key."""
-    running = _running.get()
+    running = _current()
     return running.fence if running else None
 
 
+def _current() -> Enter | None:
+    """The tool that runs here. One whose call has ended is none: an interrupt kept it from being left."""
+    running = _running.get()
+    if running is None or (running.attempt is not None and running.attempt.token is None):
+        return None
+    return running
+
+
 def _enter(wish: Enter) -> Any:
-    token = _running.set(wish)
+    outer = _running.get()
     try:
+        _running.set(wish)
         value = _invoke(wish)
     finally:
-        _leave(token)
+        _leave(wish, outer)
     if type(value) in _LAZY or type(value) is ToolResult:
         _refuse_lazy(wish, value)
     return value
 
 
 async def _aenter(wish: Enter) -> Any:
-    token = _running.set(wish)
+    outer = _running.get()
     try:
+        _running.set(wish)
         value = await _invoke(wish)
     finally:
-        _leave(token)
+        _leave(wish, outer)
     if type(value) in _LAZY or type(value) is ToolResult:
         _refuse_lazy(wish, value)
     return value
@@ -240,12 +250,10 @@ def _refuse_lazy(wish: Enter, value: Any) -> None:
         raise TypeError(f"the tool returned a {name}, whose items were not made: return a list of them")
 
 
-def _leave(token: Token[Enter | None]) -> None:
-    try:
-        _running.reset(token)
-    except ValueError:
-        # A coroutine that is thrown away is closed in another context than it ran in.
-        pass
+def _leave(wish: Enter, outer: Enter | None) -> None:
+    # A coroutine that is thrown away is closed in another context than it ran in: nothing is left there.
+    if _running.get() is wish:
+        _running.set(outer)
 
 
 def _invoke(wish: Enter) -> Any:
