@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from semel.gateway import arrivals, bounded_http
+from semel.gateway import bounded_http
 from tests.gateway.conftest import Serve, define, refused, start_run
 from tests.gateway.serving import PATIENCE_S, Gateway, gateways
 
@@ -28,7 +28,9 @@ MEGABYTES_2 = 2 << 20
 def gateway() -> Iterator[Gateway]:
     """One that all attacks are tried on, one after the other."""
     with gateways() as start:
-        yield start("memory://")
+        served = start("memory://")
+        assert httpx.get(f"{served.url}/readyz").status_code == 200
+        yield served
 
 
 @pytest.fixture
@@ -161,9 +163,10 @@ def problem_on(connection: socket.socket) -> tuple[int, str]:
     return answer.status, problem["code"]
 
 
-def resident_bytes(gateway: Gateway) -> int:
+def most_bytes(gateway: Gateway) -> int:
+    """Resident at once, so far."""
     text = Path(f"/proc/{gateway.pid}/status").read_text()
-    return int(re.findall(r"VmRSS:\s+(\d+) kB", text)[0]) << 10
+    return int(re.findall(r"VmHWM:\s+(\d+) kB", text)[0]) << 10
 
 
 def endless(gateway: Gateway, head: bytes, unit: bytes, megabytes: int = 60) -> None:
@@ -195,11 +198,11 @@ CHUNKED = (
 def test_headers_without_an_end_take_no_memory_and_others_are_answered(
     gateway: Gateway, head: bytes, unit: bytes
 ) -> None:
-    before = resident_bytes(gateway)
+    before = most_bytes(gateway)
     with meanwhile(lambda: endless(gateway, head, unit)) as still:
         answered_meanwhile(gateway, still)
     # Twice as much arrived, and a Python without that bound keeps nine times as much.
-    assert resident_bytes(gateway) - before < 30 << 20
+    assert most_bytes(gateway) - before < 30 << 20
 
 
 def test_a_header_is_read_up_to_its_bound_and_no_further(gateway: Gateway) -> None:
@@ -216,12 +219,18 @@ def test_a_header_is_read_up_to_its_bound_and_no_further(gateway: Gateway) -> No
         assert problem_on(connection) == (431, "headers_too_large")
 
 
-@pytest.mark.parametrize(
-    "request_", [b"hello\r\n\r\n", b"\x16\x03\x01", b"GET / HTTP/9.9\r\n\r\n", CHUNKED[:-3] + b"zz\r\n"]
-)
+@pytest.mark.parametrize("request_", [b"hello\r\n\r\n", b"\x16\x03\x01", b"GET / HTTP/9.9\r\n\r\n"])
 def test_what_is_no_http_is_answered_with_a_problem(gateway: Gateway, request_: bytes) -> None:
     with dialled(gateway.url) as connection:
         connection.sendall(request_)
+        assert problem_on(connection) == (400, "request_invalid")
+
+
+def test_a_body_that_is_no_http_is_answered_with_a_problem(gateway: Gateway) -> None:
+    with dialled(gateway.url) as connection:
+        connection.sendall(CHUNKED[:-3])
+        answered_meanwhile(gateway, lambda: False)  # whoever came first is listened to by now
+        connection.sendall(b"zz\r\n")
         assert problem_on(connection) == (400, "request_invalid")
 
 
@@ -255,7 +264,7 @@ HALF = b'POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\
 def test_a_body_that_is_not_on_its_way_is_waited_for_no_longer(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrivals, "BODY_S", 0.1)
+    monkeypatch.setattr(bounded_http, "BODY_S", 0.1)
     with dialled(serve(dev=True).url) as connection:
         connection.sendall(HALF)
         assert problem_on(connection) == (408, "request_timeout")

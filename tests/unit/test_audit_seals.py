@@ -87,7 +87,7 @@ def test_a_ledger_that_closes_within_its_first_second_leaves_nothing_unsealed(
 def test_an_event_that_is_changed_after_such_a_close_is_named(path: Path, clock: FakeClock) -> None:
     with opened(path, clock) as ledger:
         calls(ledger, 3)
-    touch(path, "UPDATE events SET by_whom = 'nobody' WHERE seq = 4")
+    touch(path, "UPDATE semel_events SET by_whom = 'nobody' WHERE seq = 4")
     [broken] = judged(path, clock).breaks
     assert (broken.seal, broken.seq, broken.wrong) == (1, 4, "changed")
     assert "event 4 was changed" in broken.text
@@ -96,7 +96,7 @@ def test_an_event_that_is_changed_after_such_a_close_is_named(path: Path, clock:
 def test_all_events_that_were_changed_under_a_seal_are_named(path: Path, clock: FakeClock) -> None:
     with opened(path, clock) as ledger:
         calls(ledger, 3)
-    touch(path, "UPDATE events SET note = note || 'x' WHERE seq IN (2, 5)")
+    touch(path, "UPDATE semel_events SET note = note || 'x' WHERE seq IN (2, 5)")
     [broken] = judged(path, clock).breaks
     assert "events 2, 5 were changed" in broken.text
 
@@ -104,7 +104,7 @@ def test_all_events_that_were_changed_under_a_seal_are_named(path: Path, clock: 
 def test_a_changed_seal_is_told_from_changed_events(path: Path, clock: FakeClock) -> None:
     with opened(path, clock) as ledger:
         calls(ledger, 1)
-    touch(path, "UPDATE seals SET hash = zeroblob(32)")
+    touch(path, "UPDATE semel_seals SET hash = zeroblob(32)")
     [broken] = judged(path, clock).breaks
     assert (broken.seq, broken.wrong) == (None, "changed")
     assert "its events are as they were" in broken.text
@@ -176,7 +176,7 @@ def test_events_without_a_seal_are_a_finding_after_a_minute_and_not_before(
 def test_a_log_whose_seals_were_all_removed_is_not_whole(path: Path, clock: FakeClock) -> None:
     with opened(path, clock) as ledger:
         calls(ledger, 2)
-    touch(path, "DELETE FROM seals", "UPDATE events SET by_whom = 'nobody' WHERE seq = 2")
+    touch(path, "DELETE FROM semel_seals", "UPDATE semel_events SET by_whom = 'nobody' WHERE seq = 2")
     found = judged(path, clock)
     assert [broken.wrong for broken in found.breaks] == ["missing", "unsealed"]
 
@@ -186,7 +186,7 @@ def test_seals_that_were_removed_and_made_anew_by_the_next_ledger_are_not_those_
 ) -> None:
     with opened(path, clock) as ledger:
         calls(ledger, 2)
-    touch(path, "DELETE FROM seals", "DELETE FROM traces", "UPDATE events SET by_whom = 'no' WHERE seq = 2")
+    touch(path, "DELETE FROM semel_seals", "DELETE FROM semel_traces", "UPDATE semel_events SET by_whom = 'no' WHERE seq = 2")
     with opened(path, clock) as ledger:
         calls(ledger, 1, first=2)
     found = judged(path, clock)
@@ -200,7 +200,7 @@ def test_the_last_seals_are_missed_when_they_are_gone(path: Path, clock: FakeClo
     for first in range(3):
         with opened(path, clock) as ledger:
             calls(ledger, 1, first=first)
-    touch(path, "DELETE FROM seals WHERE number > 1")
+    touch(path, "DELETE FROM semel_seals WHERE number > 1")
     missing, unsealed = judged(path, clock).breaks
     assert (missing.seal, missing.wrong, missing.text) == (
         *(2, "missing"),
@@ -213,7 +213,7 @@ def test_the_first_seals_are_missed_when_they_are_gone(path: Path, clock: FakeCl
     for first in range(3):
         with opened(path, clock) as ledger:
             calls(ledger, 1, first=first)
-    touch(path, "DELETE FROM seals WHERE number < 3")
+    touch(path, "DELETE FROM semel_seals WHERE number < 3")
     assert (judged(path, clock).breaks[0].seal, judged(path, clock).breaks[0].wrong) == (1, "missing")
 
 
@@ -224,11 +224,11 @@ def rewrite(path: Path) -> None:
     """Whoever owns the file: an event is changed, and everything that was ever said of it is removed."""
     touch(
         path,
-        "UPDATE events SET by_whom = 'no' WHERE seq = 2",
-        "DELETE FROM seals",
-        "DELETE FROM traces",
-        "DELETE FROM documents WHERE tenant = '_seals'",
-        "DELETE FROM places WHERE tenant = '_seals'",
+        "UPDATE semel_events SET by_whom = 'no' WHERE seq = 2",
+        "DELETE FROM semel_seals",
+        "DELETE FROM semel_traces",
+        "DELETE FROM semel_documents WHERE tenant = '_seals'",
+        "DELETE FROM semel_places WHERE tenant = '_seals'",
     )
 
 
@@ -261,11 +261,11 @@ def test_a_log_that_was_cut_off_passes_unless_its_head_was_kept(path: Path, cloc
     head = kept_head(path, clock)
     touch(
         path,
-        "DELETE FROM seals WHERE number = 2",
-        "DELETE FROM events WHERE seq > 2",
-        "DELETE FROM records WHERE step LIKE '%step-1%'",
-        "DELETE FROM documents WHERE tenant = '_seals' AND id = 'leaves/0/2'",
-        "DELETE FROM places WHERE tenant = '_seals' AND id = 'leaves/0/2'",
+        "DELETE FROM semel_seals WHERE number = 2",
+        "DELETE FROM semel_events WHERE seq > 2",
+        "DELETE FROM semel_records WHERE step LIKE '%step-1%'",
+        "DELETE FROM semel_documents WHERE tenant = '_seals' AND id = 'leaves/0/2'",
+        "DELETE FROM semel_places WHERE tenant = '_seals' AND id = 'leaves/0/2'",
     )
     assert judged(path, clock).whole
     assert not judged(path, clock, (head,)).whole
@@ -341,10 +341,10 @@ def test_an_untouched_question_is_what_its_events_tell(
 def edit(path: Path, old: str, new: str) -> None:
     """The question's document with one text for another."""
     with sqlite3.connect(path) as connection:
-        [(id_, body)] = connection.execute("SELECT id, body FROM documents WHERE id LIKE 'job_%'").fetchall()
+        [(id_, body)] = connection.execute("SELECT id, body FROM semel_documents WHERE id LIKE 'job_%'").fetchall()
         changed = bytes(body).replace(old.encode(), new.encode())
         assert changed != bytes(body)
-        connection.execute("UPDATE documents SET body = ? WHERE id = ?", (changed, id_))
+        connection.execute("UPDATE semel_documents SET body = ? WHERE id = ?", (changed, id_))
     connection.close()
 
 
@@ -366,14 +366,14 @@ def test_an_edited_decision_is_a_finding(path: Path, clock: FakeClock, old: str,
 
 def test_a_question_that_was_removed_while_it_waited_is_missed(path: Path, clock: FakeClock) -> None:
     asked(path, clock)
-    touch(path, "DELETE FROM documents WHERE id LIKE 'job_%'", "DELETE FROM places WHERE id LIKE 'job_%'")
+    touch(path, "DELETE FROM semel_documents WHERE id LIKE 'job_%'", "DELETE FROM semel_places WHERE id LIKE 'job_%'")
     [difference] = judged(path, clock).differences
     assert "the question is not there" in difference.text
 
 
 def test_a_question_whose_events_were_removed_differs(path: Path, clock: FakeClock) -> None:
     asked(path, clock, "approve")
-    touch(path, "DELETE FROM events WHERE scope = 'approval'")
+    touch(path, "DELETE FROM semel_events WHERE scope = 'approval'")
     texts = [difference.text for difference in judged(path, clock).differences]
     assert len(texts) == 1
     assert "it has no events" in texts[0]

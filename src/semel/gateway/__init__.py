@@ -11,8 +11,7 @@ flows        workflows, runs, jobs, approvals           records      handlers of
 every_record records of every kind, as one list        audit        handlers of the audit log
 operate      health, readiness, metrics                 metrics      what is counted; retries: ages of keys
 upkeep       what goes on besides requests              probes       which probes it asks, for whom
-bounded_http headers: how long, how late               arrivals     bodies on their way in
+bounded_http headers and bodies: how long, how late     turns        one after the other, tenant by tenant
 apart        processes for what users make costly       apart_main   the program of such a process
-turns        one after the other, tenant by tenant      openapi      the routes as OpenAPI
-tools        handlers of the catalogue
+openapi      the routes as OpenAPI                      tools        handlers of the catalogue
 """

@@ -149,8 +149,9 @@ class Gateway:
             self._rate_limit.take(tenant, size / TOKEN_BYTES)
             stack.enter_context(self._large.place(tenant))
 
-        async with self.services.arrivals.one():
-            return await request.body(large)
+        if self.services.stopping.is_set():
+            raise Problem("gateway_stopping")
+        return await request.body(large)
 
     async def _read(self, route: Route, tenant: str, text: bytes) -> tuple[Model | None, Any]:
         """The body as the route's model has it, and as it was sent."""

@@ -1,7 +1,8 @@
-"""HTTP as the server speaks it, bounded before anybody is known: how long a header is, how long it takes.
+"""HTTP as the server speaks it, bounded before anybody is known: how long a header is, how long it all takes.
 
-The parser underneath takes headers of any length. Here bytes are counted on their way to it. What is no HTTP,
-too long or too late is answered with a problem like every other refusal, and the connection ends.
+The parser underneath takes headers of any length. Here bytes are counted on their way. What is no HTTP, too
+long or too late is answered with a problem like every other refusal, and the connection ends. A stop waits
+for nothing that has not arrived. A request that comes in one piece, as most do, sets no timer.
 """
 
 from __future__ import annotations
@@ -13,12 +14,16 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from semel.flow.problems import Problem
 from semel.gateway import problems
+from semel.gateway.incoming import LISTENING
 
 # Request line and headers together: several times what browsers and proxies send.
 HEAD_BYTES_MAX = 64 << 10
 
 # A header that takes longer is not on its way: it holds a connection.
 HEAD_S = 10.0
+
+# For all of a body: what a slow line needs for the largest, and no more than an abandoned one is waited for.
+BODY_S = 60.0
 
 # Framing of a chunked body, a byte per chunk at worst, and as much again at its end.
 _FRAMING_PER_BYTE = 16
@@ -41,7 +46,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._expect_head()
+        self._expect(HEAD_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
@@ -52,8 +57,6 @@ class BoundedHttp(HttpToolsProtocol):
             if self._refused:
                 self._ignore(len(data))
                 return
-            if self._in_head:
-                self._expect_head()
             # The parser never sees more of a header than it may have.
             room = HEAD_BYTES_MAX - self._bytes if self._in_head else HEAD_BYTES_MAX
             if room <= 0:
@@ -64,6 +67,8 @@ class BoundedHttp(HttpToolsProtocol):
             super().data_received(part)
             if not self._in_head and self._framing() > 2 * HEAD_BYTES_MAX:
                 self.refuse("headers_too_large")
+        if self._bytes and not self._refused:
+            self._expect(HEAD_S if self._in_head else BODY_S)
 
     def _framing(self) -> int:
         """Bytes of a message that are not explained by its body."""
@@ -82,16 +87,18 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._in_head, self._bytes, self._body_bytes = True, 0, 0
+        self._stop_timer()
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
         self.refuse("request_invalid", f"This is no HTTP request. {msg}")
 
-    # --- the time of a header ---------------------------------------------------------------------
+    # --- time -------------------------------------------------------------------------------------
 
-    def _expect_head(self) -> None:
+    def _expect(self, seconds: float) -> None:
+        """The rest of what has begun to arrive, within so long from now; unless somebody waits already."""
         if self._timer is None:
-            self._timer = self.loop.call_later(HEAD_S, self._late)
+            self._timer = self.loop.call_later(seconds, self._late)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -101,7 +108,7 @@ class BoundedHttp(HttpToolsProtocol):
     def _late(self) -> None:
         self._timer = None
         if self._working():
-            self._expect_head()  # the next request may begin to arrive while this one is worked on
+            self._expect(HEAD_S)  # the next request may begin to arrive while this one is worked on
         else:
             self.refuse("request_timeout")
 
@@ -128,11 +135,12 @@ class BoundedHttp(HttpToolsProtocol):
         self._timer = self.loop.call_later(_LINGER_S, self.transport.close)
 
     def _working(self) -> bool:
-        """Whether a request has arrived whole, or is being answered."""
+        """Whether something is done for a request, or it is being answered; not while its body is awaited."""
         cycle = self.cycle
         if cycle is None or cycle.response_complete:
             return False
-        return cycle.response_started or not cycle.more_body
+        listening = cycle.more_body and cycle.scope.get(LISTENING, False)
+        return cycle.response_started or not listening
 
     def _ignore(self, size: int) -> None:
         self._bytes += size
@@ -142,8 +150,11 @@ class BoundedHttp(HttpToolsProtocol):
     def shutdown(self) -> None:
         if self._refused:
             self.transport.close()
-        else:
-            super().shutdown()
+            return
+        super().shutdown()
+        if not self._working():
+            # What has not arrived was not begun, and can be sent elsewhere.
+            self.refuse("gateway_stopping")
 
 
 def _answer(problem: Problem) -> bytes:

@@ -20,6 +20,9 @@ BODY_BYTES_MAX = 2 << 20
 # Read on the loop up to here: in less than a millisecond, and nearly all bodies are shorter.
 SMALL_BYTES_MAX = 64 << 10
 
+# In a scope: somebody waits for more of its body.
+LISTENING = "semel.listening"
+
 # No route takes a handful of names; a query with more is an attempt to make us work.
 _QUERY_NAMES_MAX = 32
 
@@ -34,10 +37,11 @@ class Disconnected(Exception):
 class Incoming:
     """One request."""
 
-    __slots__ = ("_pairs", "_receive", "headers", "method", "path", "query_string")
+    __slots__ = ("_pairs", "_receive", "_scope", "headers", "method", "path", "query_string")
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self._receive = receive
+        self._scope = scope
         self._pairs: list[tuple[str, str]] | None = None
         self.method: str = scope["method"]
         self.headers: list[tuple[bytes, bytes]] = scope["headers"]
@@ -86,7 +90,7 @@ class Incoming:
         parts: list[bytes] = []
         size, more = 0, True
         while more:
-            message = await self._receive()
+            message = await self._next()
             if message["type"] == "http.disconnect":
                 raise Disconnected
             part = message.get("body", b"")
@@ -98,6 +102,13 @@ class Incoming:
             parts.append(part)
             more = message.get("more_body", False)
         return b"".join(parts)
+
+    async def _next(self) -> MutableMapping[str, Any]:
+        """The next part. Only meanwhile the server may end the request: nothing has been begun."""
+        self._scope[LISTENING] = True
+        message = await self._receive()
+        self._scope[LISTENING] = False
+        return message
 
     async def gone(self) -> None:
         """Returns when the client has gone away; only after the body was read."""

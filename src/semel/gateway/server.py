@@ -48,7 +48,6 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._services.stopping.set()
-        self._services.arrivals.stop()
         await super().shutdown(sockets)
 
     @contextmanager

@@ -12,7 +12,6 @@ from semel.clock import Clock
 from semel.flow.flow import Flow, Policy
 from semel.flow.gate import LockPolicy
 from semel.gateway.apart import Apart
-from semel.gateway.arrivals import Arrivals
 from semel.gateway.auth import ApiKeys
 from semel.gateway.cursors import Cursors
 from semel.gateway.metrics import Metrics
@@ -34,7 +33,6 @@ class Services:
     cursors: Cursors
     api_keys: ApiKeys
     prober: Prober | None  # if the settings name modules with probes
-    arrivals: Arrivals  # bodies on their way in
     apart: Apart  # processes for what users can make costly
     stopping: asyncio.Event  # set once the gateway begins to stop: long waits end early
 
@@ -69,7 +67,6 @@ def assemble(settings: Settings, store: Store, bus: Bus | None = None) -> Servic
         cursors=Cursors(store.secret_key),
         api_keys=api_keys,
         prober=prober_of(settings.probes, store, api_keys),
-        arrivals=Arrivals(),
         apart=apart,
         stopping=asyncio.Event(),
     )
