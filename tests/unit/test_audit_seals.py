@@ -186,7 +186,12 @@ def test_seals_that_were_removed_and_made_anew_by_the_next_ledger_are_not_those_
 ) -> None:
     with opened(path, clock) as ledger:
         calls(ledger, 2)
-    touch(path, "DELETE FROM semel_seals", "DELETE FROM semel_traces", "UPDATE semel_events SET by_whom = 'no' WHERE seq = 2")
+    touch(
+        path,
+        "DELETE FROM semel_seals",
+        "DELETE FROM semel_traces",
+        "UPDATE semel_events SET by_whom = 'no' WHERE seq = 2",
+    )
     with opened(path, clock) as ledger:
         calls(ledger, 1, first=2)
     found = judged(path, clock)
@@ -341,7 +346,9 @@ def test_an_untouched_question_is_what_its_events_tell(
 def edit(path: Path, old: str, new: str) -> None:
     """The question's document with one text for another."""
     with sqlite3.connect(path) as connection:
-        [(id_, body)] = connection.execute("SELECT id, body FROM semel_documents WHERE id LIKE 'job_%'").fetchall()
+        [(id_, body)] = connection.execute(
+            "SELECT id, body FROM semel_documents WHERE id LIKE 'job_%'"
+        ).fetchall()
         changed = bytes(body).replace(old.encode(), new.encode())
         assert changed != bytes(body)
         connection.execute("UPDATE semel_documents SET body = ? WHERE id = ?", (changed, id_))
@@ -366,7 +373,11 @@ def test_an_edited_decision_is_a_finding(path: Path, clock: FakeClock, old: str,
 
 def test_a_question_that_was_removed_while_it_waited_is_missed(path: Path, clock: FakeClock) -> None:
     asked(path, clock)
-    touch(path, "DELETE FROM semel_documents WHERE id LIKE 'job_%'", "DELETE FROM semel_places WHERE id LIKE 'job_%'")
+    touch(
+        path,
+        "DELETE FROM semel_documents WHERE id LIKE 'job_%'",
+        "DELETE FROM semel_places WHERE id LIKE 'job_%'",
+    )
     [difference] = judged(path, clock).differences
     assert "the question is not there" in difference.text
 
