@@ -44,6 +44,9 @@ _DEFERRED_MAX = 10_000
 # Events that the store did not take yet. Beyond this the oldest are given up.
 _OWED_MAX = 10_000
 
+# Not beside the first calls of a process, which want the store for themselves.
+_CATALOGUE_AFTER_S = 1.0
+
 # A process that is killed loses the ages of so long. Windows are chosen from months of them.
 _MERGE_EVERY_S = 10.0
 
@@ -104,7 +107,7 @@ class Keeper:
         self._merge_at = self._clock.monotonic() + _MERGE_EVERY_S * self._clock.random()
         self._seal_at = self._clock.monotonic() + _SEAL_EVERY_S * self._clock.random()
         self._wrote = False  # whether this process may have written events that nobody has sealed
-        self._catalogue_at = self._clock.monotonic()
+        self._catalogue_at = self._clock.monotonic() + (_CATALOGUE_AFTER_S if self._clock.runs else 0.0)
         self._ages = AgeBook()
         self._deferred.clear()
         self._owed.clear()

@@ -162,8 +162,11 @@ class StoreReplays(Ledgered):
         super().__init__(name, ledger)
         self._keys = self.calls = keys
         self._replays = 0
+        self._settle_first()
+
+    def _settle_first(self) -> None:
         with self._settled():
-            timed_refunds(keys)
+            timed_refunds(self._keys)
 
     def _settled(self) -> Any:
         return self.ledger.step(conversation="settled", step="refund-1")
@@ -212,8 +215,11 @@ class AsyncStoreReplays(StoreReplays):
     """The same by one task on an event loop."""
 
     def __init__(self, name: str, ledger: Ledger, keys: int) -> None:
-        super().__init__(name, ledger, keys)
         self._runner = asyncio.Runner()
+        super().__init__(name, ledger, keys)
+
+    def _settle_first(self) -> None:
+        self._runner.run(_refunds(self._settled(), self._keys))
 
     def round(self, count: int) -> float:
         self._replays += count

@@ -35,7 +35,7 @@ def refund(payment_id: str, amount_minor: int, reason: str, key: Key) -> dict[st
 
 
 @tool_contract(
-    name="refund",
+    name="arefund",
     version="2.1.0",
     class_="write-non-idempotent",
     value="high",
