@@ -140,6 +140,9 @@ class StoreReplays(Ledgered):
         super().__init__(name, ledger)
         self._keys = self.calls = keys
         self._replays = 0
+        self._settle(keys)
+
+    def _settle(self, keys: int) -> None:
         with self._settled():
             timed_refunds(keys)
 
@@ -190,8 +193,12 @@ class AsyncStoreReplays(StoreReplays):
     """The same by one task on an event loop."""
 
     def __init__(self, name: str, ledger: Ledger, keys: int) -> None:
-        super().__init__(name, ledger, keys)
         self._runner = asyncio.Runner()
+        super().__init__(name, ledger, keys)
+
+    def _settle(self, keys: int) -> None:
+        # By the tool that is replayed: on one ledger a name is one function.
+        self._runner.run(_refunds(self._settled(), keys))
 
     def round(self, count: int) -> float:
         self._replays += count
