@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from itertools import pairwise
 from pathlib import Path
 
@@ -206,6 +207,12 @@ def test_a_caller_refused_because_another_is_at_it_is_a_retry(ledger, clock):
     @declared(name="pay", in_flight="refuse")
     def pay(to: str, depth: int = 0) -> None:
         clock.advance("4s")
+        # On a thread of its own: called from here it would be this very call's own.
+        another = threading.Thread(target=call_meanwhile)
+        another.start()
+        another.join()
+
+    def call_meanwhile() -> None:
         other = Ledger(ledger.store, tenant="acme")
         with a_step(other), pytest.raises(InFlight):
             pay("a")
@@ -382,6 +389,7 @@ RETRIES = 40
 # Calls a tool, retries it and merges after each retry; then all is in the store, and it waits.
 WORK = """
 import sys
+import threading
 from pathlib import Path
 import semel
 from semel.age_book import pages

@@ -19,7 +19,7 @@ from semel.stores.base import Store
 from semel.stores.memory import MemoryStore
 from semel.testing import FakeClock
 from semel.window_advice import advise
-from tests.tools import a_step, declared
+from tests.tools import a_step, another_process, declared
 
 SECOND, HOUR, DAY = 1_000_000, 3_600_000_000, 86_400_000_000
 
@@ -184,7 +184,8 @@ def test_the_present_window_is_what_the_newest_record_says() -> None:
     longer = declared(name="pay", window="7d")(lambda: 1)
     with a_step(ledger):
         pay("a"), pay("a")
-        clock.advance("1m")
+    clock.advance("1m")
+    with a_step(another_process(ledger)):
         longer()
     ledger.keeper.close()
     [found] = advise(ledger.store, "default")
