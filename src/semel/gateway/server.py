@@ -24,6 +24,10 @@ from semel.stores.base import Store
 # Requests in flight get this long to end. The longest wait ends early, so what takes longer hangs.
 _GRACE_S = 30
 
+# An idle connection is kept for longer than clients and balancers keep theirs (5 s, 60 s): so they close it,
+# and no request is sent into a connection that is being closed.
+_IDLE_S = 75
+
 # Connections that may wait to be accepted: a burst of a thousand clients is not turned away.
 _BACKLOG = 2_048
 
@@ -79,6 +83,7 @@ def _config(app: Starlette) -> uvicorn.Config:
         # Nobody in front of the gateway is believed about who asks: credentials say it.
         proxy_headers=False,
         backlog=_BACKLOG,
+        timeout_keep_alive=_IDLE_S,
         timeout_graceful_shutdown=_GRACE_S,
     )
 
