@@ -31,6 +31,7 @@ def payment(
     bank: Bank,
     policy: str,
     *,
+    name: str = "pay",
     asynchronous: bool = False,
     lease: str = LEASE,
     window: str = "24h",
@@ -51,7 +52,7 @@ def payment(
         return bank.pay(key, fence, account, amount, note)
 
     contract = tool_contract(
-        name="pay",
+        name=name,
         class_="write-non-idempotent",
         ignore=("note",),
         refused=(Declined,),

@@ -66,7 +66,7 @@ def comes_back(told: dict[str, Any]) -> None:
     After each: "still well", with the moment, what was heard outside and inside, and what later calls hear.
     """
     ledger = semel.open(told["url"])
-    tool, inner = tool_of(told), tool_of({**told, "asynchronous": False})
+    tool, inner = tool_of(told), tool_of({**told, "asynchronous": False, "name": "pay_inside"})
     deed = DEEDS[told["deed"]]
 
     def pay(account: str) -> Heard:
@@ -188,7 +188,7 @@ def in_the_background(told: dict[str, Any]) -> None:
     seen: set[tuple[str, int, int]] = set()
     busy: set[int] = set()
     ready: list[semel.Ledger] = []
-    deed, inner = DEEDS[told["deed"]], tool_of({**told, "asynchronous": False})
+    deed, inner = DEEDS[told["deed"]], tool_of({**told, "asynchronous": False, "name": "pay_inside"})
 
     def look(now: Moment) -> None:
         name, me = threading.current_thread().name, threading.get_ident()

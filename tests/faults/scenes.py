@@ -114,6 +114,7 @@ def tool_of(told: dict[str, Any]) -> Any:
     return payment(
         Bank(told["bank"]),
         told.get("policy", "park"),
+        name=told.get("name", "pay"),
         asynchronous=told.get("asynchronous", False),
         lease=told.get("lease", LEASE),
         window=told.get("window", "24h"),

@@ -10,7 +10,7 @@ import pytest
 
 import semel
 from semel.closing import PARKED
-from semel.errors import InFlight, OutcomeUnknown, StoreUnavailable
+from semel.errors import OutcomeUnknown, StepError, StoreUnavailable
 from semel.ledger import Ledger
 from semel.record import State
 from semel.testing import FlakyStore
@@ -234,7 +234,7 @@ def test_two_tools_that_close_at_once_do_not_wait_for_each_other(real):
 def test_a_call_that_would_wait_for_itself_is_told_so_at_once(real):
     @declared(wait="1h", lease="10m")
     def pay(to: str) -> str:
-        with pytest.raises(InFlight, match="further up"):
+        with pytest.raises(StepError, match="waits for itself"):
             pay(to)
         return to
 

@@ -9,7 +9,7 @@ from semel.errors import RecordNotFound, RecordNotInDoubt, StoreUnavailable
 from semel.ledger import Ledger
 from semel.records import NO_RESULT
 from semel.result import ToolCall
-from tests.tools import a_step, declared, the_record
+from tests.tools import a_step, another_process, declared, the_record
 
 
 @pytest.fixture
@@ -269,7 +269,7 @@ def test_what_did_not_happen_and_what_is_over_is_not_amended(several, clock):
     several.records.resolve(record.asked.id, "did_not_happen", by="ann")
     with pytest.raises(RecordNotInDoubt):
         several.records.amend(record.asked.id, by="ann", result="x")
-    with a_step(several), pytest.raises(TimeoutError):
+    with a_step(another_process(several)), pytest.raises(TimeoutError):
         declared(name="pay")(_times_out)("unlucky")
     several.records.resolve(record.asked.id, "happened", by="ann", result="x")
     clock.advance("1d")

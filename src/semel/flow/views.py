@@ -214,7 +214,7 @@ def run_event(tenant: str, kind: str, value: Run, now_us: int, by: str, note: st
         fence=0,
         tool=value.workflow_id,
         version="1",
-        digest=hashlib.sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).digest(),
+        digest=hashlib.sha256(orjson.dumps(body, default=as_json, option=orjson.OPT_SORT_KEYS)).digest(),
         expires_at=None,
         conversation=value.run_id,
         step="[]",

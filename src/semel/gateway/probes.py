@@ -6,24 +6,10 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from semel.contract import Contract
 from semel.errors import SemelError
-from semel.flow import shelves
-from semel.gateway.auth import ApiKeys
 from semel.ledger import Ledger
 from semel.probing import Prober, contracts_in
-from semel.stores.base import Store
-from semel.stores.documents import Tenants
+from semel.stores.base import CountUnsettled, Store
 from semel.worker import module as modules
-
-# Whoever has used the gateway for anything stands on one of these, at some score.
-_SHELVES = (
-    shelves.WORKFLOWS,
-    shelves.RUNS,
-    shelves.KEYS,
-    shelves.LIVE,
-    shelves.APPROVALS,
-    shelves.EXPIRY,
-)
-_ANY_SCORE = (1 << 53) - 1
 
 
 class ProbesRefused(SemelError):
@@ -32,12 +18,12 @@ class ProbesRefused(SemelError):
     code = "PROBES_REFUSED"
 
 
-def prober_of(names: Sequence[str], store: Store, api_keys: ApiKeys) -> Prober | None:
+def prober_of(names: Sequence[str], store: Store) -> Prober | None:
     """The prober for the contracts of these modules, if any are named."""
     if not names:
         return None
     contracts = [contract for name in names for contract in _contracts(name)]
-    return Prober(Ledger(store), contracts, tenants=_known_tenants(store, api_keys))
+    return Prober(Ledger(store), contracts, tenants=_tenants_in_doubt(store))
 
 
 def _contracts(module: str) -> list[Contract]:
@@ -54,17 +40,10 @@ def _contracts(module: str) -> list[Contract]:
     return found
 
 
-def _known_tenants(store: Store, api_keys: ApiKeys) -> Callable[[], Awaitable[Sequence[str]]]:
-    """Those that the gateway knows by a key or a document, and the one that nobody has to name.
+def _tenants_in_doubt(store: Store) -> Callable[[], Awaitable[Sequence[str]]]:
+    """Whoever has a call in doubt in this store, whether or not the gateway knows them by anything else."""
 
-    No store lists the tenants of records: tenants are part of every address, so that they cannot meet.
-    """
+    async def tenants() -> Sequence[str]:
+        return sorted({whose.tenant for whose in await store.aask(CountUnsettled())})
 
-    async def known() -> Sequence[str]:
-        found = {"default", *(key.tenant for key in await api_keys.list())}
-        for shelf in _SHELVES:
-            standing = await store.aask(Tenants(shelf, _ANY_SCORE))
-            found.update(standing)
-        return sorted(found)
-
-    return known
+    return tenants

@@ -66,7 +66,7 @@ def assemble(settings: Settings, store: Store, bus: Bus | None = None) -> Servic
         metrics=metrics,
         cursors=Cursors(store.secret_key),
         api_keys=api_keys,
-        prober=prober_of(settings.probes, store, api_keys),
+        prober=prober_of(settings.probes, store),
         apart=apart,
         stopping=asyncio.Event(),
     )

@@ -140,8 +140,8 @@ def refuse_lost_log(path: str, wait_s: float) -> None:
     while not _log_is_there(path) and not _nobody_has_it_open(path):
         if SYSTEM.monotonic() >= give_up_at:
             raise HeldElsewhere(
-                "another process has this file open, and its write-ahead log is not here: the file was moved "
-                "or has another name there, or its log was removed",
+                "another process has this file locked, and no write-ahead log is beside it: an application "
+                "is busy with it, or the file was moved or has another name there, or its log was removed",
                 "Stop every process that uses the file, then start them all on one path.",
             )
         SYSTEM.sleep(SYSTEM.random() * _PAUSE_S)
