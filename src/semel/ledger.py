@@ -41,7 +41,12 @@ CLOSE_WITHIN = "30s"
 def open(url: str | None = None, *, tenant: str = "default", clock: Clock = SYSTEM) -> Ledger:
     """A ledger on the store that the URL names; without one `SEMEL_URL`, else `sqlite:///semel.db`."""
     _check_tenant(tenant)
-    return Ledger(open_store(url or os.environ.get("SEMEL_URL") or DEFAULT_URL, clock), tenant=tenant)
+    return Ledger(open_store(url_of_store(url), clock), tenant=tenant)
+
+
+def url_of_store(given: str | None) -> str:
+    """The URL that is meant. An empty one is not "none": a ledger elsewhere knows nothing of its keys."""
+    return os.environ.get("SEMEL_URL", DEFAULT_URL) if given is None else given
 
 
 class Ledger:

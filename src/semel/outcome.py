@@ -90,6 +90,8 @@ def cleaned(text: str, secrets: list[str]) -> str:
     """A text as it may be kept and shown: without secrets, valid, and no longer than a person reads."""
     for secret in secrets:
         text = text.replace(secret, "***")
+    if secrets and secrecy.holds(text, secrets):
+        text = "***"  # it is in there in a form that cannot be cut out
     # A lone surrogate in an error text must not keep the failure from being recorded.
     return text[:MESSAGE_CHARS_MAX].encode(errors="replace").decode()
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 from html import escape
 from typing import Any, cast
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote, quote_plus, unquote
 
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
@@ -173,16 +173,21 @@ def _leaves(form: Any) -> Iterator[str]:
             yield from _leaves(item)
     elif form is not None and not isinstance(form, bool):
         yield str(form)
-        yield from _inside_base64(form)
+        yield from _decoded(str(form))
 
 
-def _inside_base64(form: Any) -> Iterator[str]:
-    """What bytes say that were written as text: a secret in their middle has no spelling of its own there."""
-    if isinstance(form, str) and len(form) % 4 == 0:
+def _decoded(text: str) -> Iterator[str]:
+    """What a text says once it is read as it was meant: a secret among other things has no spelling there."""
+    if "%" in text:
+        yield unquote(text)
+    for run in _BASE64.findall(text):
+        padded = run.translate(_URLSAFE) + "=" * (-len(run) % 4)
         try:
-            yield base64.b64decode(form.translate(_URLSAFE), validate=True).decode(errors="backslashreplace")
+            yield base64.b64decode(padded, validate=True).decode(errors="backslashreplace")
         except ValueError:
-            return
+            continue  # it only looks like it
 
 
+# As in "Basic dXNlcjpzZWNyZXQ=": shorter ones say nothing.
+_BASE64 = re.compile("[A-Za-z0-9+/_-]{8,}")
 _URLSAFE = str.maketrans("-_", "+/")

@@ -74,6 +74,7 @@ class Step:
 
     def run(self, tool: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call the tool in this step, whatever the context of the caller is; awaitable if the tool is."""
+        self._refuse_if_over()
         if inspect.iscoroutinefunction(tool):
             return self._run_async(tool, args, kwargs)
         visit = _Visit(self)
@@ -84,6 +85,9 @@ class Step:
             # First, and not by a call: an interrupt just here would leave the step open for what comes next.
             visit.open = False
             visit.__exit__()
+
+    def _refuse_if_over(self) -> None:
+        """A named step is never over: whoever names it again means it."""
 
     async def _run_async(
         self, tool: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -298,13 +302,17 @@ class _NumberedStep(Step):
         self._of = conversation
         self.open_calls = conversation._calls
 
+    def _refuse_if_over(self) -> None:
+        # A call that comes late would be in no list of unfinished ones, and its retry has another key.
+        if self._number != self._of.position:
+            raise StepError("This step is over: ask the conversation for its next one.")
+
     def __enter__(self) -> Step:
         if self._of._open is not None:
             raise StepError(
                 "This conversation already has an open step; steps of one conversation follow each other."
             )
-        if self._number != self._of.position:
-            raise StepError("This step is over: ask the conversation for its next one.")
+        self._refuse_if_over()
         super().__enter__()
         self._of._open, self._of._path_text = self, self.path_text
         return self

@@ -346,7 +346,7 @@ def refused_and_free(ledger: semel.Ledger, end: Callable[[Any], Any]) -> None:
         call(ledger, ending_tool(ledger.store.name, end))
     assert payments(ledger) == 0
     assert only_record(ledger).state is State.RELEASED
-    assert call(ledger, tool_of(ledger)) == "paid 1400 to acc-1"
+    assert call(another_process(ledger), tool_of(ledger)) == "paid 1400 to acc-1"
     assert payments(ledger) == 1
 
 
@@ -468,7 +468,7 @@ def assert_in_doubt_until_a_person_looked(ledger: semel.Ledger) -> None:
     record = only_record(ledger)
     assert (record.state, record.note) == (State.IN_DOUBT, ENDED_BY_TOOL)
     with pytest.raises(OutcomeUnknown, match="ended the transaction"):
-        call(ledger, tool_of(ledger))
+        call(another_process(ledger), tool_of(ledger))
     assert payments(ledger) == 1
     ledger.records.resolve(record.asked.id, "happened", by="ann")
 
@@ -495,6 +495,36 @@ def test_a_rollback_behind_its_back_is_not_recorded_as_done_either(ledger):
     with pytest.raises(OutcomeUnknown, match="ended the transaction"):
         call(ledger, ending_tool("postgres", rolled_back))
     assert only_record(ledger).state is State.IN_DOUBT
+
+
+@pytest.mark.parametrize("url", [SQLITE], ids=["sqlite"], indirect=True)
+@pytest.mark.parametrize("ending", [TimeoutError(), ValueError(), None], ids=["unsure", "fails", "returns"])
+def test_what_follows_a_rollback_of_sqlites_own_is_not_committed_by_itself(ending, ledger):
+    books(ledger, "CREATE TABLE numbers (id INTEGER PRIMARY KEY ON CONFLICT ROLLBACK)")
+    books(ledger, "INSERT INTO numbers VALUES (1)")
+
+    def rolled_back_and_on(connection: Any) -> None:
+        with suppress(sqlite3.IntegrityError):
+            connection.execute("INSERT INTO numbers VALUES (1)")
+        with suppress(ContractError):
+            connection.execute(INSERT["sqlite"], ("acc-1", 1_400))
+
+    for _ in range(3):
+        with suppress(Exception):
+            call(ledger, ending_tool("sqlite", rolled_back_and_on, ending))
+    assert payments(ledger) == 0
+    assert only_record(ledger).state is not State.DONE
+
+
+@pytest.mark.parametrize("url", [SQLITE], ids=["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    "statement",
+    ["CREATE TEMP TABLE semel_events (seq)", "CREATE TEMP VIEW semel_events AS SELECT 1"],
+)
+def test_nothing_may_stand_in_for_what_is_semels(statement, ledger):
+    with pytest.raises(ContractError, match="semel_events"):
+        call(ledger, ending_tool("sqlite", lambda connection: connection.execute(statement)))
+    assert payments(ledger) == 0
 
 
 # --- what the tool's connection finds -------------------------------------------------------------------

@@ -216,3 +216,14 @@ def test_closing_ends_the_thread_in_the_background(tmp_path):
 def test_the_public_names_are_there():
     for name in semel.__all__:
         assert getattr(semel, name) is not None
+
+
+@pytest.mark.parametrize("url", ["", "  "])
+def test_an_empty_url_is_no_store(url, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OpenError, match="empty"):
+        semel.open(url)
+    monkeypatch.setenv("SEMEL_URL", url)
+    with pytest.raises(OpenError, match="empty"):
+        semel.open()
+    assert list(tmp_path.iterdir()) == []

@@ -347,6 +347,8 @@ SPELLINGS: dict[str, Callable[[str], object]] = {
     "escaped for a page": lambda secret: f"<b>{html.escape(secret)}</b>",
     "base64": lambda secret: base64.b64encode(secret.encode()).decode().rstrip("="),
     "hexadecimal": lambda secret: secret.encode().hex().upper(),
+    "credentials": lambda secret: "Basic " + base64.b64encode(f"ann:{secret}".encode()).decode(),
+    "every byte quoted": lambda secret: "".join(f"%{byte:02x}" for byte in secret.encode()),
     "a name": lambda secret: {secret: 1},
     "deep inside": lambda secret: [{"a": [{"b": secret}]}],
 }
@@ -355,7 +357,16 @@ SPELLINGS: dict[str, Callable[[str], object]] = {
 TRICKY = ['it\'s "so"\\n', "pässwörd-ключ", "a/b c+d&e=f", "emoji-\U0001f511-key", CANARY]
 
 
-KNOWN = ("as it is", "json", "repr of bytes", "quoted for a URL", "base64", "hexadecimal")
+KNOWN = (
+    "as it is",
+    "credentials",
+    "every byte quoted",
+    "json",
+    "repr of bytes",
+    "quoted for a URL",
+    "base64",
+    "hexadecimal",
+)
 
 
 def nothing_of_them(ledger: Ledger, place: Path) -> None:

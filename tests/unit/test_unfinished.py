@@ -531,3 +531,12 @@ def thread_of(work: Any) -> None:
 def pay_key(ledger: Ledger) -> str:
     [record] = ledger.records.list()
     return record.asked.at.key
+
+
+def test_a_call_that_comes_after_its_step_is_refused(ledger, bank):
+    conversation, pay = ledger.conversation("c"), tool_of(bank)
+    with conversation.step() as step:
+        pay("a")
+    with pytest.raises(errors.StepError, match="over"):
+        step.run(pay, "b")
+    assert bank.paid == ["a"]

@@ -18,7 +18,7 @@ from click.core import ParameterSource
 from semel.cli.doors import Data, Door, Lists
 from semel.cli.output import Cell, Output
 from semel.errors import OpenError
-from semel.ledger import DEFAULT_URL, Ledger
+from semel.ledger import DEFAULT_URL, Ledger, url_of_store
 from semel.stores.urls import hide_password, need, open_store
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def looks_at_store(function: Callable[..., Any]) -> Callable[..., Any]:
         url, server, api_key = (options.pop(name) for name in ("url", "server", "api_key"))
         url, server = _one_of(url, server)
         desk = Desk(
-            url or DEFAULT_URL,
+            url_of_store(url),
             _DEFAULT_TENANT if tenant is None else tenant,
             who,
             Output(as_json),
@@ -172,7 +172,7 @@ def looks_at_store_itself(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--json", "as_json", is_flag=True, help="Answer with JSON.")
     @functools.wraps(function)
     def command(url: str | None, tenant: str, who: str | None, as_json: bool, **options: Any) -> Any:
-        return function(Desk(url or DEFAULT_URL, tenant, who, Output(as_json)), **options)
+        return function(Desk(url_of_store(url), tenant, who, Output(as_json)), **options)
 
     return command
 

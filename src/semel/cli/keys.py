@@ -13,14 +13,14 @@ from semel.cli.desk import Desk
 from semel.cli.output import Output
 from semel.flow.cabinet import Cabinet
 from semel.gateway.auth import CACHED_S, ROLES, ApiKey, ApiKeys
-from semel.ledger import DEFAULT_URL
+from semel.ledger import DEFAULT_URL, url_of_store
 from semel.stores.base import Store
 from semel.stores.urls import open_store
 
 T = TypeVar("T")
 
 _url_option = click.option(
-    "--url", envvar="SEMEL_URL", default=DEFAULT_URL, metavar="STORE", help=f"[SEMEL_URL, else {DEFAULT_URL}]"
+    "--url", envvar="SEMEL_URL", metavar="STORE", help=f"[SEMEL_URL, else {DEFAULT_URL}]"
 )
 _json_option = click.option("--json", "as_json", is_flag=True, help="Answer with JSON.")
 
@@ -34,7 +34,8 @@ def _with_store(function: Callable[..., None]) -> Callable[..., None]:
     @_url_option
     @_json_option
     @functools.wraps(function)
-    def command(url: str, as_json: bool, **options: Any) -> None:
+    def command(url: str | None, as_json: bool, **options: Any) -> None:
+        url = url_of_store(url)
         if url.startswith("memory:"):
             raise click.UsageError("A store in memory ends with its process, and keys with it: give --url.")
         function(url, Output(as_json), **options)

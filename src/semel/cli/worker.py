@@ -21,7 +21,7 @@ from semel.cli.output import clean
 from semel.clock import Clock, rfc3339
 from semel.durations import microseconds
 from semel.errors import OpenError
-from semel.ledger import DEFAULT_URL, Ledger
+from semel.ledger import DEFAULT_URL, Ledger, url_of_store
 from semel.probing import contracts_in
 from semel.stores.urls import hide_password, need, open_store
 from semel.worker import module as modules
@@ -74,7 +74,7 @@ def worker(module: str, url: str | None, server: str | None, topics: tuple[str, 
     """
     loaded, found = _loaded(module)
     handlers = _chosen(found, topics)
-    store_url = url or DEFAULT_URL
+    store_url = url_of_store(url)
     # Before anything is opened: which records a call meets depends on it.
     tenant = told["tenant"] or _DEFAULT_TENANT if server is None else _tenant(server, told)
     store = open_store(store_url)

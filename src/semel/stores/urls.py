@@ -72,6 +72,11 @@ def open_store(url: str, clock: Clock = SYSTEM) -> Store:
     """The store behind the URL; OpenError, naming the fix, if there is none."""
     if not isinstance(url, str):
         raise OpenError(f"The URL of a store is a text such as {_FORMS}, not {url!r}. Nothing was opened.")
+    if not url.strip():
+        raise OpenError(
+            f"The URL of the store, or SEMEL_URL, is empty. There are {_FORMS}. Nothing was opened.",
+            corrective_action="Name the store, or unset SEMEL_URL.",
+        )
     scheme, separator, _ = url.partition("://")
     opener = _OPENERS.get(scheme)
     if not separator or opener is None:

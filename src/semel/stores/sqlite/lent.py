@@ -18,6 +18,9 @@ _CHANGING = {
     sqlite3.SQLITE_CREATE_INDEX, sqlite3.SQLITE_CREATE_TABLE, sqlite3.SQLITE_CREATE_TRIGGER,
     sqlite3.SQLITE_CREATE_TEMP_TRIGGER, sqlite3.SQLITE_CREATE_VIEW, sqlite3.SQLITE_DROP_INDEX,
     sqlite3.SQLITE_DROP_TABLE, sqlite3.SQLITE_DROP_TRIGGER, sqlite3.SQLITE_REINDEX,
+    # A temporary one of the same name would be written to in place of Semel's.
+    sqlite3.SQLITE_CREATE_TEMP_TABLE, sqlite3.SQLITE_CREATE_TEMP_VIEW, sqlite3.SQLITE_CREATE_TEMP_INDEX,
+    sqlite3.SQLITE_CREATE_VTABLE,
 }  # fmt: skip
 
 # Pragmas that only look, although they have an argument, or hold for this transaction alone.
@@ -32,14 +35,17 @@ _OURS = "semel_"
 class LentConnection(sqlite3.Connection):
     """Of the store, for as long as a tool runs."""
 
+    lent: bool = False
     refused: str = ""  # what the last statement was refused for
     interruption: BaseException | None = None  # or what came while it was judged, which SQLite takes for a no
 
     def lend(self) -> None:
         """From here on it can do all but what it must not."""
         super().set_authorizer(self._judge)
+        self.lent = True
 
     def take_back(self) -> None:
+        self.lent = False
         super().set_authorizer(None)
 
     def give_up(self) -> None:
@@ -48,7 +54,8 @@ class LentConnection(sqlite3.Connection):
 
     def _judge(self, action: int, first: str | None, second: str | None, *_: Any) -> int:
         try:
-            self.refused = _objection(action, first or "", second)
+            gone = "" if self.in_transaction else "a statement after the transaction was rolled back"
+            self.refused = gone or _objection(action, first or "", second)
             return sqlite3.SQLITE_DENY if self.refused else sqlite3.SQLITE_OK
         except BaseException as interrupt:
             self.interruption = interrupt
@@ -57,6 +64,16 @@ class LentConnection(sqlite3.Connection):
     def forget(self) -> None:
         """What was said of the statement before."""
         self.refused, self.interruption = "", None
+
+    def refuse_after_rollback(self) -> None:
+        """After some errors SQLite rolls all of it back by itself, and commits at once what comes then."""
+        if self.lent and not self.in_transaction:
+            raise ContractError(
+                "SQLite rolled the tool's transaction back after an error that the tool went on from; "
+                "this statement was not carried out, and nothing was committed.",
+                corrective_action="Let the error leave the tool. For a part that may fail use a savepoint, "
+                "and no ON CONFLICT ROLLBACK or RAISE(ROLLBACK).",
+            )
 
     # --- what ends it -----------------------------------------------------------------------------
 
@@ -77,6 +94,9 @@ class LentConnection(sqlite3.Connection):
 
     def set_authorizer(self, *_: Any) -> NoReturn:
         raise refusal("set_authorizer()")
+
+    def backup(self, *_: Any, **__: Any) -> NoReturn:
+        raise refusal("backup(), which waits for this very transaction,")
 
     def deserialize(self, *_: Any, **__: Any) -> NoReturn:
         raise refusal("deserialize()")
@@ -109,6 +129,7 @@ class LentCursor(sqlite3.Cursor):
 
     def execute(self, *said: Any) -> LentCursor:
         self.connection.forget()
+        self.connection.refuse_after_rollback()
         try:
             super().execute(*said)
         except sqlite3.DatabaseError as error:
@@ -118,6 +139,7 @@ class LentCursor(sqlite3.Cursor):
 
     def executemany(self, *said: Any) -> LentCursor:
         self.connection.forget()
+        self.connection.refuse_after_rollback()
         try:
             super().executemany(*said)
         except sqlite3.DatabaseError as error:

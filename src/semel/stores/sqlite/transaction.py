@@ -79,7 +79,7 @@ class SqliteTransaction(Transaction):
     def roll_back(self) -> None:
         if not self._end.roll_back():
             return
-        # Where none is open any more, SQLite has rolled it back for an error: it lets no tool end it.
+        # Where none is open any more, SQLite has rolled it back for an error; what came after was refused.
         try:
             self.connection.give_up()
         except sqlite3.Error:
