@@ -90,10 +90,21 @@ class Flag:
 _threads = threading.local()
 
 
+class ServingThread(threading.Thread):
+    """A store's own, for which callers wait: in the middle of the store from its first moment to its last."""
+
+
 def _mark() -> threading.Lock:
     """This thread's own: locked while it is in the middle of a store. In one call, as a handler may come."""
     mark = getattr(_threads, "mark", None)
-    return cast(threading.Lock, mark or _threads.__dict__.setdefault("mark", threading.Lock()))
+    return cast(threading.Lock, mark or _threads.__dict__.setdefault("mark", _new_mark()))
+
+
+def _new_mark() -> threading.Lock:
+    mark = threading.Lock()
+    if isinstance(threading.current_thread(), ServingThread):
+        mark.acquire()
+    return mark
 
 
 def is_inside() -> bool:

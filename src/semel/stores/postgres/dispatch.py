@@ -24,7 +24,7 @@ from typing import Any
 
 from semel.clock import SYSTEM
 from semel.errors import SemelError, StoreUnavailable
-from semel.gates import Gates, alone, entering, inside, on_main_thread
+from semel.gates import Gates, ServingThread, alone, inside, on_main_thread
 from semel.record import Address, Command, Reply
 from semel.stores.base import Waiters
 from semel.stores.documents import Commit, Committed
@@ -281,7 +281,7 @@ class Dispatch:
         """With the lock held: a thread of the store's own runs it, or looks into the queue if it is empty."""
         if self._threads < self._abreast:
             # Counted once it runs: one thread too many does no harm.
-            threading.Thread(target=entering(self._serve), name="semel-postgres", daemon=True).start()
+            ServingThread(target=self._serve, name="semel-postgres", daemon=True).start()
             self._threads += 1
         self._batches.put(batch)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from semel.clock import SYSTEM
 from semel.errors import SemelError, StoreUnavailable
-from semel.gates import Gates, entering, inside
+from semel.gates import Gates, ServingThread, inside
 from semel.record import Command
 
 log = logging.getLogger("semel")
@@ -42,7 +42,7 @@ class Errands:
         self._queue.append(command)
         with inside(), self._lock:
             if self._thread is None:
-                thread = threading.Thread(target=entering(self._run), name="semel-redis-errands", daemon=True)
+                thread = ServingThread(target=self._run, name="semel-redis-errands", daemon=True)
                 thread.start()
                 self._thread = thread
         self._changed.open()

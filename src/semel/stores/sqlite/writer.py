@@ -26,7 +26,7 @@ from typing import Any
 
 from semel.clock import SYSTEM
 from semel.errors import SemelError, StoreUnavailable
-from semel.gates import alone, entering, inside, on_main_thread
+from semel.gates import ServingThread, alone, inside, on_main_thread
 from semel.record import Address, Claim, Look, Record, Reply, apply
 from semel.stores.base import Waiters
 from semel.stores.sqlite import trouble
@@ -281,7 +281,7 @@ class Writer:
 
     def _start_thread(self) -> None:
         if self._thread is None:
-            thread = threading.Thread(target=entering(self._serve), name="semel-sqlite-writer", daemon=True)
+            thread = ServingThread(target=self._serve, name="semel-sqlite-writer", daemon=True)
             thread.start()
             self._thread = thread  # once it runs: one too many, after an interrupt, does no harm
 
