@@ -7,6 +7,7 @@ import json
 import re
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-from semel.gateway import bounded_http
+from semel.gateway import bounded_http, server
 from tests.gateway.conftest import Serve, define, refused, start_run
 from tests.gateway.serving import PATIENCE_S, Gateway, gateways
 
@@ -279,3 +280,15 @@ def test_a_stop_drops_what_has_not_arrived_and_says_so(mortal: Gateway) -> None:
         assert problem_on(half) == (503, "gateway_stopping")
         assert silent.recv(1) == b""
         assert begun.recv(1) == b""
+
+
+def test_a_stop_does_not_wait_for_a_client_that_does_not_read(mortal: Gateway) -> None:
+    with socket.socket() as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.connect(("127.0.0.1", int(mortal.url.rpartition(":")[2])))
+        deaf.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 200)
+        answered_meanwhile(mortal, lambda: False)
+        began = time.monotonic()
+        assert mortal.stop() == 0
+        # Less than what running requests are given: nobody ends them, so it was not waited for.
+        assert time.monotonic() - began < server._GRACE_S

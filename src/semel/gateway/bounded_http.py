@@ -32,6 +32,9 @@ _FRAMING_PER_BYTE = 16
 _LINGER_S = 2.0
 _LINGER_BYTES = 1 << 20
 
+# What is written while the gateway stops and not read for so long is read by nobody.
+_UNREAD_S = 5.0
+
 
 class BoundedHttp(HttpToolsProtocol):
     """One connection."""
@@ -152,9 +155,17 @@ class BoundedHttp(HttpToolsProtocol):
             self.transport.close()
             return
         super().shutdown()
+        self.loop.call_later(_UNREAD_S, self._drop_unread)
         if not self._working():
             # What has not arrived was not begun, and can be sent elsewhere.
             self.refuse("gateway_stopping")
+
+    def _drop_unread(self) -> None:
+        """A stop does not wait for a client that does not read its answer."""
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        elif not self.transport.is_closing():
+            self.loop.call_later(_UNREAD_S, self._drop_unread)
 
 
 def _answer(problem: Problem) -> bytes:
