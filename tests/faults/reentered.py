@@ -244,13 +244,15 @@ def closed_by_a_signal(told: dict[str, Any]) -> None:
     signal.signal(signal.SIGTERM, leave)
     pay = ledger.step(conversation=CONVERSATION, step="1").run
     for number in range(told["crowd"]):
-        threading.Thread(target=_pay_on, args=(ledger, tool, number), daemon=True).start()
+        threading.Thread(
+            target=_pay_on, args=(ledger, tool, f"{told['bearer']}-{number}"), daemon=True
+        ).start()
     say("calling")
     for number in itertools.count():
-        pay(tool, account=f"acc-{number}", amount=AMOUNT, note="")
+        pay(tool, account=f"acc-{told['bearer']}-{number}", amount=AMOUNT, note="")
 
 
-def _pay_on(ledger: semel.Ledger, tool: Any, name: int) -> None:
+def _pay_on(ledger: semel.Ledger, tool: Any, name: str) -> None:
     numbers = itertools.count()
     while call(ledger, tool, account=f"acc-crowd-{name}-{next(numbers)}").receipt is not None:
         pass
