@@ -817,11 +817,14 @@ def test_the_damage_of_one_document_does_not_hold_up_other_commits_of_its_tick(s
 
 # --- from the schema before --------------------------------------------------------------------------------
 
+FOURTH_SCHEMA = ("ALTER TABLE records DROP COLUMN closes, DROP COLUMN stopped",)
 THIRD_SCHEMA = (
+    *FOURTH_SCHEMA,
     "DROP FUNCTION commit_documents_4",
     "UPDATE meta SET value = '3' WHERE name = 'version'",
 )
 FIRST_SCHEMA = (
+    *FOURTH_SCHEMA,
     "DROP FUNCTION commit_documents_3, commit_documents_4",
     "DROP TABLE documents, places",
     "DROP SEQUENCE commits_seq",
