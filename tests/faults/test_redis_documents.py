@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -594,7 +595,9 @@ def test_a_scan_passes_over_what_leaves_its_place_meanwhile_and_reads_on(store, 
     def call_all(requests: Any, asked: Any = None) -> Any:
         if requests[0].script.name.endswith(b"_fetch"):
             for scene in scenes:
-                assert other.ask(scene).done
+                # By another thread: this one is in the middle of a store.
+                with ThreadPoolExecutor(1) as elsewhere:
+                    assert elsewhere.submit(other.ask, scene).result().done
         return fetch(requests, asked)
 
     store._calls.call_all = call_all
