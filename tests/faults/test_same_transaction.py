@@ -371,8 +371,18 @@ def test_words_that_would_end_the_transaction_are_refused(words, ledger):
         lambda connection: connection.execute("PRAGMA journal_mode = DELETE"),
         lambda connection: connection.set_authorizer(None),
         assigned,
+        lambda connection: connection.backup(connection),
     ],
-    ids=["script", "cursor's script", "cursor", "attach", "pragma", "authorizer", "isolation_level"],
+    ids=[
+        "script",
+        "cursor's script",
+        "cursor",
+        "attach",
+        "pragma",
+        "authorizer",
+        "isolation_level",
+        "backup",
+    ],
 )
 def test_sqlites_other_ways_to_end_it_are_refused_too(end, ledger):
     refused_and_free(ledger, end)
