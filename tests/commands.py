@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from semel.record import (
+from semel.kernel.record import (
     Address,
     Amend,
     Asked,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TypeVar
 
-from semel.record import Command, Reply
+from semel.kernel.record import Command, Reply
 from semel.stores.base import Query, Store
 
 T = TypeVar("T")

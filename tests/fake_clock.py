@@ -7,7 +7,7 @@ import random
 import threading
 import time
 
-from semel.clock import Happening
+from semel.kernel.clock import Happening
 
 # Some day in 2023: far from zero, so that a step back stays a plausible time.
 START_US = 1_700_000_000_000_000

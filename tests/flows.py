@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 import orjson
 
-from semel.clock import SYSTEM, Clock
 from semel.errors import SemelError
 from semel.flow.flow import Flow, Policy
 from semel.flow.gate import LockPolicy
 from semel.flow.model import Message
 from semel.flow.values import Answer, Caller
+from semel.kernel.clock import SYSTEM, Clock
 from semel.stores.base import Store
 from semel.stores.documents import Document, Scan
 from tests.fake_clock import PATIENCE_S

@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from semel.bus import open_bus
-from semel.bus.nats import NatsBus
+from semel.flow.bus import open_bus
+from semel.flow.bus.nats import NatsBus
 from tests.fake_clock import PATIENCE_S
 from tests.missing import cannot
 

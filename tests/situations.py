@@ -6,7 +6,7 @@ newest owner, and N is the token of whoever comes next.
 
 from __future__ import annotations
 
-from semel.record import Command, State
+from semel.kernel.record import Command, State
 from tests.commands import (
     LEASE,
     WINDOW,

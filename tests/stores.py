@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from semel.clock import Clock
+from semel.kernel.clock import Clock
 from semel.stores.base import Store
 from semel.stores.memory import MemoryStore
 from semel.stores.urls import open_store

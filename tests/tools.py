@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import semel
-from semel.audit import Event
-from semel.ledger import Ledger
-from semel.record import Record
-from semel.step import Step
+from semel.audit.events import Event
+from semel.call.step import Step
+from semel.kernel.record import Record
+from semel.ledger.ledger import Ledger
 from semel.stores.base import ReadEvents
 
 

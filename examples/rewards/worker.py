@@ -15,7 +15,7 @@ import semel
 from examples.rewards.entity import Rewards
 from examples.rewards.notices import send_notice
 from semel.integrations.temporal import Guard
-from semel.ledger import Ledger
+from semel.ledger.ledger import Ledger
 
 
 def worker(client: Client, task_queue: str, ledger: Ledger, threads: ThreadPoolExecutor) -> Worker:

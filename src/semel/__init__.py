@@ -1,15 +1,23 @@
 """Semel: claim a key once, settle it once, let everyone else read the settlement."""
 
 from semel import errors
-from semel.declare import tool_contract
-from semel.drive import current_fence, current_key
+from semel.call.declare import tool_contract
+from semel.call.drive import current_fence, current_key
+from semel.contract.handlers import Job, handler
+from semel.contract.result import (
+    Approval,
+    CannotTell,
+    DidNotHappen,
+    Happened,
+    ToolCall,
+    ToolError,
+    ToolResult,
+)
+from semel.contract.transaction import Transaction
 from semel.errors import PartialSuccess
-from semel.keys import Key
-from semel.ledger import Ledger, open
-from semel.result import Approval, CannotTell, DidNotHappen, Happened, ToolCall, ToolError, ToolResult
-from semel.transaction import Transaction
-from semel.window import DedupWindow
-from semel.worker.handlers import Job, handler
+from semel.kernel.keys import Key
+from semel.ledger.ledger import Ledger, open
+from semel.windows.entity import DedupWindow
 
 __all__ = [
     "Approval",

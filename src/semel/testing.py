@@ -28,16 +28,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from semel.clock import SYSTEM, Happening
-from semel.durations import Duration, microseconds
+from semel.contract.result import ToolCall, ToolResult
+from semel.contract.transaction import Transaction
 from semel.errors import StoreUnavailable
-from semel.keeper import KEEPER_THREAD
-from semel.ledger import Ledger
-from semel.record import Command, Reply, Settle
-from semel.result import ToolCall, ToolResult
+from semel.kernel.clock import SYSTEM, Happening
+from semel.kernel.durations import Duration, microseconds
+from semel.kernel.record import Command, Reply, Settle
+from semel.ledger.keeper import KEEPER_THREAD
+from semel.ledger.ledger import Ledger
 from semel.stores.base import Finding, Query, Store
 from semel.stores.memory import MemoryStore
-from semel.transaction import Transaction
 
 T = TypeVar("T")
 
@@ -199,7 +199,7 @@ def _name_of(command: object) -> str:
 class FlakyStore(WrappedStore):
     """A store that refuses commands, loses replies, or is down, as you tell it.
 
-    Commands are named as in semel.record: claim, retake, renew, settle, park, release, resolve, look.
+    Commands are named as in semel.kernel.record: claim, retake, renew, settle, park, release, resolve, look.
     """
 
     def __init__(self, inner: Store) -> None:

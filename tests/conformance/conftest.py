@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from semel.clock import Clock
+from semel.kernel.clock import Clock
 from tests.doors import AsyncDoor, Door
 from tests.fake_clock import FakeClock
 from tests.stores import CONFORMING, TLS, Kind

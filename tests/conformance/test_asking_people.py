@@ -10,13 +10,13 @@ import orjson
 import pytest
 
 import semel
-from semel import audit
-from semel.audit_report import verify
+from semel.audit import events
+from semel.audit.verify import verify
 from semel.errors import ApprovalError, ApprovalRejected, ApprovalRequired, EffectFailed
 from semel.flow import shelves
 from semel.flow.flow import Flow
 from semel.flow.progress import HAND_BACK_S
-from semel.ledger import Ledger
+from semel.ledger.ledger import Ledger
 from semel.stores.base import ReadEvents, Store
 from semel.stores.documents import Count
 from tests.fake_clock import FakeClock
@@ -73,9 +73,9 @@ class Scene:
     async def decide(self, verb: str, job_id: str, by: str) -> Any:
         return await asyncio.to_thread(getattr(self.ledger.approvals, verb), job_id, by=by)
 
-    async def questions(self) -> list[audit.Event]:
+    async def questions(self) -> list[events.Event]:
         lanes = [await self.store.aask(ReadEvents(tenant="acme", lane=n)) for n in range(self.store.lanes)]
-        return [event for lane in lanes for event in lane if event.kind in audit.DECIDED]
+        return [event for lane in lanes for event in lane if event.kind in events.DECIDED]
 
 
 @pytest.fixture

@@ -9,16 +9,16 @@ from typing import Any
 import orjson
 import pytest
 
-from semel.audit import Event
-from semel.audit_report import verify
-from semel.doctor import examine
+from semel.audit.events import Event
+from semel.audit.leaves import newest, read
+from semel.audit.verify import verify
 from semel.flow.flow import Flow
 from semel.flow.model import job_of
 from semel.flow.values import Caller
-from semel.seal_leaves import newest, read
+from semel.ledger.doctor import examine
+from semel.ledger.sweep import Sweeper
 from semel.stores.base import ReadEvents, ReadSeals, Store
 from semel.stores.documents import Commit, Draft, Fetch
-from semel.sweep import Sweeper
 from tests.fake_clock import FakeClock
 from tests.faults.checks import until
 from tests.flows import ANN, BEN, World, played, told

@@ -1,4 +1,4 @@
-"""What a command does, on every store: what `semel.record.apply` says, and one event in the same commit."""
+"""What a command does, on every store: what `record.apply` says, and one event in the same commit."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from semel import audit
-from semel.audit import Event, fold, told_by
-from semel.record import Address, Claim, Command, Record, Reply, State, apply, closed, sweep
+from semel.audit.events import CLOSED, LAPSED, Event, fold, new_event, of, told_by
+from semel.kernel.record import Address, Claim, Command, Record, Reply, State, apply, closed, sweep
 from semel.stores.base import AppendEvents, ReadEvents, Sweep
 from tests.commands import (
     SECOND,
@@ -50,7 +49,7 @@ class Expected:
         after = apply(self.record, command, now_us)
         if after is None:
             return Reply(self.record, now_us, False)
-        event = audit.of(self.record, after, command, now_us)
+        event = of(self.record, after, command, now_us)
         self.events += [] if event is None else [event]
         self.record = after
         return Reply(after, now_us, True)
@@ -60,9 +59,9 @@ class Expected:
             return
         if (marked := sweep(self.record, now_us)) is not None:
             self.record = marked
-            self.events.append(audit.event(audit.LAPSED, marked, now_us))
+            self.events.append(new_event(LAPSED, marked, now_us))
         elif closed(self.record, now_us):
-            self.events.append(audit.event(audit.CLOSED, self.record, now_us))
+            self.events.append(new_event(CLOSED, self.record, now_us))
             self.record = None
 
 

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import orjson
 import pytest
 
-from semel.clock import rfc3339
 from semel.flow import shelves
 from semel.flow.flow import Flow
 from semel.flow.problems import Problem
 from semel.flow.values import Answer, Caller
+from semel.kernel.clock import rfc3339
 from semel.stores.base import Query
 from semel.stores.documents import Fetch
 from semel.testing import WrappedStore

@@ -14,11 +14,11 @@ from typing import TypeVar
 
 import pytest
 
-from semel.audit import Event
-from semel.audit_report import verify
-from semel.clock import SYSTEM
+from semel.audit.events import Event
+from semel.audit.verify import verify
 from semel.errors import StoreUnavailable
-from semel.record import Address
+from semel.kernel.clock import SYSTEM
+from semel.kernel.record import Address
 from semel.stores.base import Query, ReadEvents, SealEvents, Store
 from semel.stores.documents import (
     Commit,

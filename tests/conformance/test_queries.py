@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from semel import audit
-from semel.audit import Event, fold
-from semel.record import LAPSED, UNSETTLED, Address, Record, State
+from semel.audit.events import CLOSED, GENESIS, LAPSED, LEAF_BYTES, Event, chain, fold, new_event
+from semel.kernel.record import LEASE_LAPSED, UNSETTLED, Address, Record, State
 from semel.stores.base import (
     AppendEvents,
     CountRecords,
@@ -424,10 +423,10 @@ def test_a_sweep_marks_what_lapsed_and_says_why(door, clock):
     record = door.perform(claim(A)).record
     clock.advance(LEASE / SECOND)
     assert sweep_all(door) == (1, 0)
-    marked = record._replace(state=State.IN_DOUBT, lease_until=None, note=LAPSED)
+    marked = record._replace(state=State.IN_DOUBT, lease_until=None, note=LEASE_LAPSED)
     assert door.perform(look()).record == marked
     last = door.ask(ReadEvents())[-1]
-    assert last == audit.event(audit.LAPSED, marked, clock.now_us())._replace(seq=last.seq)
+    assert last == new_event(LAPSED, marked, clock.now_us())._replace(seq=last.seq)
     assert sweep_all(door) == (0, 0)
 
 
@@ -440,7 +439,7 @@ def test_a_sweep_removes_what_closed_and_the_story_ends(door, clock):
     assert sweep_all(door) == (0, 1)
     assert door.perform(look()).record is None
     events = door.ask(ReadEvents(record_id=asked(A).id))
-    assert events[-1] == audit.event(audit.CLOSED, settled, clock.now_us())._replace(seq=events[-1].seq)
+    assert events[-1] == new_event(CLOSED, settled, clock.now_us())._replace(seq=events[-1].seq)
     assert fold(events) is None
 
 
@@ -493,11 +492,11 @@ def test_a_swept_owner_that_was_only_slow_goes_on(door, clock):
 
 def verified(door: Door) -> int:
     """How many events the seals cover, after their chain was computed again from the events themselves."""
-    link, covered = audit.GENESIS, 0
+    link, covered = GENESIS, 0
     events, seals = door.ask(ReadEvents(limit=100_000)), door.ask(ReadSeals())
     for number, seal in enumerate(seals, 1):
         run = [event for event in events if seal.first_seq <= event.seq <= seal.last_seq]
-        link = audit.chain(link, number, run)
+        link = chain(link, number, run)
         assert (seal.number, seal.events, seal.hash) == (number, len(run), link)
         assert (run[0].seq, run[-1].seq) == (seal.first_seq, seal.last_seq)
         covered += seal.events
@@ -525,7 +524,7 @@ def test_each_event_is_sealed_once_and_in_order(door, clock):
 def test_seals_can_be_read_on_from_any_of_them(door):
     claim_many(door, 4)
     made = [door.ask(SealEvents(limit=1)) for _ in range(4)]
-    assert all(len(seal.leaves) == audit.LEAF_BYTES for seal in made)
+    assert all(len(seal.leaves) == LEAF_BYTES for seal in made)
     seals = [seal._replace(leaves=b"") for seal in made]  # told when it is made, and in no row
     assert list(door.ask(ReadSeals())) == seals
     assert list(door.ask(ReadSeals(after=2))) == seals[2:]
@@ -544,7 +543,7 @@ def test_old_events_go_in_whole_seals_and_the_rest_still_verifies(door, clock):
     assert events[0].seq == last.first_seq
     assert [event.kind for event in events] == ["settled", "lapsed", "lapsed"]
     previous = door.ask(ReadSeals())[-2]
-    assert last.hash == audit.chain(previous.hash, last.number, events[:1])
+    assert last.hash == chain(previous.hash, last.number, events[:1])
 
 
 def test_old_events_that_no_seal_covers_stay(door, clock):

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from semel import audit
-from semel.clock import SYSTEM
-from semel.record import Address, State
+from semel.audit.events import GENESIS, chain
+from semel.kernel.clock import SYSTEM
+from semel.kernel.record import Address, State
 from semel.stores.base import ReadEvents, ReadSeals, SealEvents, Sweep
 from tests.commands import AT, LEASE, SECOND, A, B, claim, look, retake, settle
 from tests.conformance.conftest import House
@@ -89,8 +89,8 @@ def test_two_sealers_make_one_chain(two_doors):
     kept = [first._replace(leaves=b""), second._replace(leaves=b"")]
     assert one.ask(ReadSeals()) == other.ask(ReadSeals()) == kept
     events = one.ask(ReadEvents())
-    assert first.hash == audit.chain(audit.GENESIS, 1, events[:1])
-    assert second.hash == audit.chain(first.hash, 2, events[1:])
+    assert first.hash == chain(GENESIS, 1, events[:1])
+    assert second.hash == chain(first.hash, 2, events[1:])
 
 
 def test_who_waits_here_is_woken_by_what_another_handle_settles(house):

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import semel
-from semel import audit
-from semel.audit_report import verify
-from semel.ledger import Ledger
+from semel.audit.events import SKIPPED
+from semel.audit.verify import verify
+from semel.ledger.ledger import Ledger
 from semel.stores.base import ReadEvents
 from tests.fake_clock import FakeClock
 from tests.stores import Kind
@@ -94,4 +94,4 @@ def test_a_skipped_call_is_in_the_log_and_the_log_is_whole(kind, tmp_path):
 
 def skipped(ledger: Ledger) -> list[str]:
     events = ledger.store.ask(ReadEvents(tenant="acme"))
-    return [event.record_id for event in events if event.kind == audit.SKIPPED]
+    return [event.record_id for event in events if event.kind == SKIPPED]

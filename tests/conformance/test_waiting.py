@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from semel.clock import SYSTEM
-from semel.record import Address, Command, State
+from semel.kernel.clock import SYSTEM
+from semel.kernel.record import Address, Command, State
 from semel.stores.base import ReadEvents, Store, Sweep
 from tests.commands import (
     AT,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import semel
-from semel.audit import CLAIMED, RETAKEN, Event, fold, told_by
-from semel.record import Record, State, effective_state
+from semel.audit.events import CLAIMED, RETAKEN, Event, fold, told_by
+from semel.kernel.record import Record, State, effective_state
 
 T = TypeVar("T")
 

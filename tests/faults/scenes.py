@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import semel
-from semel import sweep
-from semel.clock import SYSTEM, Clock, SystemClock
+from semel.kernel.clock import SYSTEM, Clock, SystemClock
+from semel.ledger import sweep
 from semel.stores.base import Store
 from semel.testing import WrappedStore, crashing
 from tests.faults.bank import Bank

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sys
 
-from semel.clock import SYSTEM
 from semel.errors import SemelError
+from semel.kernel.clock import SYSTEM
 from semel.stores.sqlite import SqliteStore
 from tests.commands import AT, claim, settle
 

@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import semel
-from semel.clock import SYSTEM
 from semel.errors import SemelError
-from semel.record import State, effective_state
+from semel.kernel.clock import SYSTEM
+from semel.kernel.record import State, effective_state
 from tests.faults.bank import Bank
 from tests.faults.caller import Heard, acall, call
 from tests.faults.payment import POLICIES, Declined, nothing, payment

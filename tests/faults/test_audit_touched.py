@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 import semel
-from semel import seal_leaves
+from semel.audit import leaves
 from semel.cli import main
-from semel.record import Address
+from semel.kernel.record import Address
 from semel.stores.base import SealEvents, Store
 from semel.stores.urls import StoreUrl, open_store
 from tests.commands import A, claim, settle
@@ -105,7 +105,7 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Touched]:
         # PostgreSQL seals once no older transaction is open.
         seal = until(lambda: store.ask(SealEvents(SEALED)), "the next events are sealed")
         assert seal is not None
-        seal_leaves.keep(store, 0, seal)
+        leaves.keep(store, 0, seal)
     yield Touched(request.param.name, url, store)
     store.close()
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import semel
-from semel.audit import RESOLVED
-from semel.record import State
+from semel.audit.events import RESOLVED
+from semel.kernel.record import State
 from tests.faults.bank import Bank
 from tests.faults.caller import call
 from tests.faults.checks import PATIENCE_S, all_records, assert_history_holds, only_record, until

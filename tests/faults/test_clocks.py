@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 import semel
-from semel.record import State
+from semel.kernel.record import State
 from tests.faults.bank import Bank
 from tests.faults.caller import Heard, call
 from tests.faults.checks import assert_history_holds, assert_rising, only_record

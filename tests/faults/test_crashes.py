@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import semel
-from semel.record import Record, State
+from semel.kernel.record import Record, State
 from tests.faults.bank import Bank
 from tests.faults.caller import Heard, call
 from tests.faults.checks import all_records, assert_history_holds, assert_rising, only_record, until_in_doubt

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 import semel
-from semel import owner
-from semel.audit_report import verify
-from semel.explain import known
-from semel.record import OWNER_GONE, State
+from semel.audit.verify import verify
+from semel.kernel import owner
+from semel.kernel.record import OWNER_GONE, State
+from semel.ledger.explain import known
 from tests.faults.bank import Bank
 from tests.faults.caller import Heard, acall, call
 from tests.faults.checks import assert_history_holds, only_record, until

@@ -17,10 +17,10 @@ from typing import Any
 import httpx
 import pytest
 
-from semel.bus.consumer import Consumer
-from semel.bus.nats import NatsBus, NatsDelivery
-from semel.bus.subjects import message_in
 from semel.flow import shelves
+from semel.flow.bus.consumer import Consumer
+from semel.flow.bus.nats import NatsBus, NatsDelivery
+from semel.flow.bus.subjects import message_in
 from semel.flow.cabinet import Cabinet
 from semel.flow.model import Message
 from semel.stores.base import Store

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 import semel
-from semel.record import State
+from semel.kernel.record import State
 from tests.faults.bank import Bank
 from tests.faults.caller import call
 from tests.faults.checks import assert_history_holds, assert_rising, only_record, until, until_in_doubt

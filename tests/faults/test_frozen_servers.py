@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from semel.clock import SYSTEM
 from semel.errors import StoreUnavailable
-from semel.record import State
+from semel.kernel.clock import SYSTEM
+from semel.kernel.record import State
 from semel.stores.base import CountRecords, ListRecords, Query, Store
 from semel.stores.documents import Commit, Draft, Fetch
 from semel.stores.urls import open_store

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import semel
-from semel.record import State
+from semel.kernel.record import State
 from tests.faults.bank import Bank
 from tests.faults.caller import Heard, call
 from tests.faults.checks import all_records, assert_history_holds, only_record, until, until_in_doubt

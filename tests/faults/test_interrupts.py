@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import semel
-from semel.clock import SYSTEM
-from semel.record import Claim, Command, Reply, State
+from semel.kernel.clock import SYSTEM
+from semel.kernel.record import Claim, Command, Reply, State
 from semel.testing import WrappedStore
 from tests.faults.bank import Bank
 from tests.faults.caller import ACCOUNT, AMOUNT, CONVERSATION, STEP, Heard, acall, call

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import semel
-from semel.record import State
+from semel.kernel.record import State
 from tests.faults.bank import Bank
 from tests.faults.caller import Heard, call
 from tests.faults.checks import all_records, assert_history_holds, assert_rising, until

@@ -14,20 +14,20 @@ import orjson
 import pytest
 from nats.js.api import StorageType, StreamConfig
 
-from semel.bus import open_bus
-from semel.bus.base import BusUnavailable
-from semel.bus.consumer import Consumer
-from semel.bus.nats import NatsBus
-from semel.clock import SYSTEM
+from semel.contract.handlers import Handler
 from semel.errors import OpenError
+from semel.flow.bus import open_bus
+from semel.flow.bus.base import BusUnavailable
+from semel.flow.bus.consumer import Consumer
+from semel.flow.bus.nats import NatsBus
 from semel.flow.dead import DeadLetters
 from semel.flow.flow import Flow, Policy
 from semel.flow.model import Message
 from semel.flow.values import Caller
-from semel.ledger import Ledger
+from semel.kernel.clock import SYSTEM
+from semel.ledger.ledger import Ledger
 from semel.stores.base import Store
 from semel.stores.urls import open_store
-from semel.worker.handlers import Handler
 from semel.worker.store_door import StoreDoor
 from semel.worker.work import Worker
 from tests.faults.checks import PATIENCE_S
@@ -106,7 +106,7 @@ def test_a_stream_that_differs_is_changed_and_that_is_told(
         return (await bus.link().stream.stream_info("semel")).config.duplicate_window
 
     on_bus(server.url(), scene)
-    with caplog.at_level(logging.WARNING, "semel.bus"):
+    with caplog.at_level(logging.WARNING, "semel.flow.bus"):
         assert on_bus(server.url(duplicates="5m"), scene) == 300.0
     assert "duplicate_window from 120.0 to 300.0" in caplog.text
 
@@ -270,7 +270,7 @@ def test_a_bus_that_is_not_there_at_the_start_is_told_and_used_once_it_comes(
         return await stored(bus)
 
     try:
-        with caplog.at_level("WARNING", "semel.bus"):
+        with caplog.at_level("WARNING", "semel.flow.bus"):
             assert on_bus(late.url(), scene) == 1
     finally:
         late.remove()

@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 
-from semel.audit import Event
-from semel.audit_report import verify
-from semel.clock import SYSTEM
+from semel.audit.events import Event
+from semel.audit.verify import verify
 from semel.errors import StoreCorrupt, StoreUnavailable
+from semel.kernel.clock import SYSTEM
 from semel.stores.base import ReadEvents, SealEvents
 from semel.stores.documents import (
     Commit,

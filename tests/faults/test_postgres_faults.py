@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 import semel
-from semel.clock import SYSTEM, SystemClock
 from semel.errors import OpenError, StoreUnavailable
-from semel.record import Address, Look, Settle, State, ours, settled_by
+from semel.kernel.clock import SYSTEM, SystemClock
+from semel.kernel.record import Address, Look, Settle, State, ours, settled_by
 from semel.stores.base import CountRecords, ListRecords, ReadEvents, ReadSeals
 from semel.stores.postgres import PostgresStore, statements
 from semel.stores.postgres.statements import Migration

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from semel.audit import fold, told_by
-from semel.clock import SYSTEM
+from semel.audit.events import fold, told_by
 from semel.errors import OpenError, StoreCorrupt, StoreUnavailable
-from semel.record import Address, State, ours, settled_by
+from semel.kernel.clock import SYSTEM
+from semel.kernel.record import Address, State, ours, settled_by
 from semel.stores.base import CountRecords, ReadEvents, SealEvents, Sweep
 from semel.stores.postgres import PostgresStore, statements
 from semel.stores.postgres.statements import Migration

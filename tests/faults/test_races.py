@@ -10,8 +10,8 @@ from typing import TypeVar
 import pytest
 
 import semel
-from semel.clock import SYSTEM
-from semel.record import State
+from semel.kernel.clock import SYSTEM
+from semel.kernel.record import State
 from tests.faults.bank import Bank
 from tests.faults.caller import Heard, acall, call
 from tests.faults.checks import PATIENCE_S, all_records, assert_history_holds, only_record, until

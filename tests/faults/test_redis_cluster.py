@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 import pytest
 
 import semel
-from semel import audit
-from semel.audit import Event, fold, told_by
-from semel.audit_report import duplicates, verify
-from semel.clock import SYSTEM, Clock
+from semel.audit.events import GENESIS, Event, chain, fold, new_event, told_by
+from semel.audit.verify import find_duplicates, verify
 from semel.errors import StoreCorrupt, StoreUnavailable
-from semel.record import Address, State
+from semel.kernel.clock import SYSTEM, Clock
+from semel.kernel.record import Address, State
 from semel.stores.base import (
     AppendEvents,
     CountRecords,
@@ -124,11 +123,9 @@ def test_sweeps_and_seals_reach_every_lane_and_every_chain_holds(door, clock):
     sealed = semel.Ledger(door.store).sweeper.run_once().sealed
     assert sealed == len(all_events(door)) == 5 * KEYS // 2
     for lane in range(door.store.lanes):
-        link, events = audit.GENESIS, door.ask(ReadEvents(lane=lane, limit=10_000))
+        link, events = GENESIS, door.ask(ReadEvents(lane=lane, limit=10_000))
         for seal in door.ask(ReadSeals(lane=lane)):
-            link = audit.chain(
-                link, seal.number, [e for e in events if seal.first_seq <= e.seq <= seal.last_seq]
-            )
+            link = chain(link, seal.number, [e for e in events if seal.first_seq <= e.seq <= seal.last_seq])
             assert seal.hash == link
 
 
@@ -140,7 +137,7 @@ def test_an_audit_goes_through_every_lane_and_finds_what_was_changed_in_one(door
     report = verify(door.store, tenants=["acme"])
     assert report.whole
     assert (report.events, report.compared, report.unsealed) == (2 * KEYS, KEYS, 0)
-    assert duplicates(door.store, "acme").calls == KEYS
+    assert find_duplicates(door.store, "acme").calls == KEYS
     lane = door.store._desk.lane_of(digest_of(place(7)))
     door.store._calls.to_node(door.store._nodes.home(lane.number), b"XDEL", lane.events, b"0-1")
     assert [found.wrong for found in verify(door.store).breaks] == ["missing"]
@@ -149,7 +146,7 @@ def test_an_audit_goes_through_every_lane_and_finds_what_was_changed_in_one(door
 def test_every_records_events_are_found_and_fold_to_it(door, clock):
     for number in range(20):
         record = door.perform(claim(A, place(number))).record
-        door.ask(AppendEvents([audit.event("dedup_hit", record, clock.now_us())]))
+        door.ask(AppendEvents([new_event("dedup_hit", record, clock.now_us())]))
         record = door.perform(settle(A, place(number))).record
         events = door.ask(ReadEvents(record_id=record.asked.id))
         assert [event.kind for event in events] == ["claimed", "dedup_hit", "settled"]

@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from semel import audit
-from semel.audit import Event, fold, told_by
-from semel.audit_report import verify
-from semel.clock import SYSTEM, Clock
+from semel.audit.events import APPROVED, EXPIRED, WAITING, Event, fold, new_event, told_by
+from semel.audit.verify import verify
 from semel.errors import StoreCorrupt, StoreUnavailable
-from semel.record import Address, Record
+from semel.kernel.clock import SYSTEM, Clock
+from semel.kernel.record import Address, Record
 from semel.stores.base import AppendEvents, FindRecord, ReadEvents, SealEvents, Store, Sweep
 from semel.stores.documents import Commit, Count, Document, Draft, Fetch, Place, Room, Scan, Tenants
 from semel.stores.redis.nodes import slot_of
@@ -49,7 +48,7 @@ def run(id_: str = "run", body: bytes = b"body", shelf: str = "runs", score: int
     return Draft(id_, body, (Place(shelf, score),))
 
 
-def told(id_: str = "job", kind: str = audit.WAITING, tenant: str = "acme") -> Event:
+def told(id_: str = "job", kind: str = WAITING, tenant: str = "acme") -> Event:
     """A line of audit about a job."""
     return Event(
         0, SYSTEM.now_us(), tenant, "approval", id_, id_, kind, kind, 0, "pay", "1", b"d" * 32, None,
@@ -513,9 +512,9 @@ def record_key(at: Address = AT) -> str:
 # --- the log ---------------------------------------------------------------------------------------------
 
 
-def about(record: Record, kind: str = audit.APPROVED) -> Event:
+def about(record: Record, kind: str = APPROVED) -> Event:
     """A line of audit about a record, which has no part in the commit."""
-    return audit.event(kind, record, SYSTEM.now_us())
+    return new_event(kind, record, SYSTEM.now_us())
 
 
 def test_the_events_of_an_id_are_one_story_however_many_commits_told_it(store, manner):
@@ -536,13 +535,11 @@ def test_an_event_about_a_record_joins_its_story_and_leaves_the_record_as_it_is(
     door = manner(store)
     record = door.perform(claim(A)).record
     assert record is not None
-    assert door.ask(
-        commit(run(), events=(about(record, audit.WAITING), about(record), told(kind=audit.APPROVED)))
-    ).done
+    assert door.ask(commit(run(), events=(about(record, WAITING), about(record), told(kind=APPROVED)))).done
     assert door.perform(look()).record == door.ask(FindRecord("acme", record.asked.id)) == record
     record = door.perform(settle(A)).record
     assert record is not None
-    assert door.ask(commit(run(), events=(about(record, audit.EXPIRED),))).done
+    assert door.ask(commit(run(), events=(about(record, EXPIRED),))).done
     events = door.ask(ReadEvents(record_id=record.asked.id))
     assert [event.kind for event in events] == ["claimed", "waiting", "approved", "settled", "expired"]
     assert fold(events) == told_by(record)

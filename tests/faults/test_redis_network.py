@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from semel.clock import SYSTEM
 from semel.errors import StoreUnavailable
-from semel.record import Address, Look, State, ours, settled_by
+from semel.kernel.clock import SYSTEM
+from semel.kernel.record import Address, Look, State, ours, settled_by
 from semel.stores.base import (
     CountRecords,
     FindRecord,

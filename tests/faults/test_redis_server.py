@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 import semel
-from semel.audit_report import verify
-from semel.clock import SYSTEM, Clock
-from semel.doctor import examine
+from semel.audit.verify import verify
 from semel.errors import OpenError, SemelError, StoreCorrupt, StoreUnavailable
-from semel.record import Address, State
+from semel.kernel.clock import SYSTEM, Clock
+from semel.kernel.record import Address, State
+from semel.ledger.doctor import examine
 from semel.stores.base import CountRecords, ListRecords, ReadEvents, SealEvents, Store, Sweep
 from semel.stores.redis import RedisStore
 from semel.stores.redis.packing import digest_of

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import semel
-from semel.clock import SYSTEM
+from semel.kernel.clock import SYSTEM
 from tests.faults.bank import Bank
 from tests.faults.checks import assert_history_holds, until
 from tests.faults.payment import LONG_LEASE

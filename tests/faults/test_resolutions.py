@@ -17,12 +17,12 @@ import httpx
 import pytest
 
 import semel
-from semel.clock import SYSTEM
 from semel.errors import OwnershipLost, RecordNotInDoubt, ResultUnavailable
 from semel.gateway.server import embedded
 from semel.gateway.settings import Settings
-from semel.ledger import Ledger
-from semel.record import Record, State
+from semel.kernel.clock import SYSTEM
+from semel.kernel.record import Record, State
+from semel.ledger.ledger import Ledger
 from semel.stores.urls import open_store
 from tests.faults.bank import Bank
 from tests.faults.caller import call

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 import semel
-from semel.clock import SYSTEM
+from semel.contract.transaction import ENDED_BY_TOOL
 from semel.errors import (
     ContractError,
     EffectFailed,
@@ -30,8 +30,8 @@ from semel.errors import (
     PartialSuccess,
     StoreUnavailable,
 )
-from semel.record import Address, Settle, State, effective_state
-from semel.transaction import ENDED_BY_TOOL
+from semel.kernel.clock import SYSTEM
+from semel.kernel.record import Address, Settle, State, effective_state
 from tests.faults.checks import all_records, assert_history_holds, only_record, until
 from tests.faults.interrupting import interrupted_at, moments_of
 from tests.faults.payment import LONG_LEASE

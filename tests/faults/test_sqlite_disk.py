@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from semel.audit import fold, told_by
+from semel.audit.events import fold, told_by
 from semel.errors import StoreUnavailable
-from semel.record import Address, Record, State
+from semel.kernel.record import Address, Record, State
 from semel.stores.base import ListRecords, ReadEvents
 from semel.stores.sqlite import SqliteStore
 from tests.commands import AT, claim, look, settle

@@ -36,7 +36,7 @@ def path(tmp_path: Path) -> Path:
     return place / "semel.db"
 
 
-def key(number: int) -> tuple[bytes, semel.record.Address]:
+def key(number: int) -> tuple[bytes, semel.kernel.record.Address]:
     return number.to_bytes(16, "big"), AT._replace(key=f"key-{number}")
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from semel.audit import fold, told_by
-from semel.record import State
+from semel.audit.events import fold, told_by
+from semel.kernel.record import State
 from semel.stores.base import CountRecords, ListRecords, ReadEvents
 from semel.stores.sqlite import SqliteStore
 from tests.commands import AT, claim, look, settle

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import semel
-from semel.keeper import KEEPER_THREAD
-from semel.record import State
+from semel.kernel.record import State
+from semel.ledger.keeper import KEEPER_THREAD
 from semel.stores.urls import open_store
 from semel.testing import WrappedStore
 from tests.faults.bank import Bank

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 import semel
-from semel.audit import CLAIMED, RELEASED, RESOLVED, RETAKEN, SETTLED, Event
-from semel.audit_report import verify
-from semel.record import State
+from semel.audit.events import CLAIMED, RELEASED, RESOLVED, RETAKEN, SETTLED, Event
+from semel.audit.verify import verify
+from semel.kernel.record import State
 from semel.stores.base import ReadEvents
 from tests.faults.bank import Entry, Receipt
 from tests.faults.caller import Heard, call

@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 
 import semel
-from semel.audit import CLOSED, GENESIS, LAPSED, chain
-from semel.record import Address, State
+from semel.audit.events import CLOSED, GENESIS, LAPSED, chain
+from semel.kernel.record import Address, State
 from semel.stores.base import ReadEvents, ReadSeals
 from tests.commands import claim, settle
 from tests.faults.checks import all_records, assert_history_holds, until

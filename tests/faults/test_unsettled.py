@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from semel.record import UNSETTLED, Address, State
+from semel.kernel.record import UNSETTLED, Address, State
 from semel.stores.base import CountUnsettled, ListRecords, Query, Sweep
 from semel.stores.sqlite import SqliteStore
 from tests.commands import LEASE, SECOND, claim, park, settle

@@ -13,13 +13,13 @@ from typing import Any
 import httpx
 import pytest
 
-from semel.bus.base import Bus
-from semel.clock import SYSTEM
+from semel.flow.bus.base import Bus
 from semel.flow.cabinet import Cabinet
 from semel.gateway.auth import ApiKeys
 from semel.gateway.server import embedded
 from semel.gateway.services import Services
 from semel.gateway.settings import Settings
+from semel.kernel.clock import SYSTEM
 from semel.stores.base import Store
 from semel.stores.memory import MemoryStore
 from tests.gateway.started import begin, park  # noqa: F401  fixtures

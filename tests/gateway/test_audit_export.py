@@ -12,13 +12,12 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
-from semel import audit_export
-from semel.audit import Event
-from semel.audit_export import BEGINNING
+from semel.audit.events import Event
+from semel.audit.export import BEGINNING, Place, exported_lines, part
 from semel.cli import main
-from semel.clock import SYSTEM
 from semel.gateway import openapi
-from semel.record import Address
+from semel.kernel.clock import SYSTEM
+from semel.kernel.record import Address
 from semel.stores.base import AppendEvents, ReadEvents, Store
 from semel.stores.memory import MemoryStore
 from semel.testing import WrappedStore
@@ -48,9 +47,9 @@ def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 def in_parts(store: Store, tenant: str | None, limit: int) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    after: audit_export.Place | None = BEGINNING
+    after: Place | None = BEGINNING
     while after is not None:
-        lines, after = audit_export.part(store, tenant, after, limit)
+        lines, after = part(store, tenant, after, limit)
         assert len(lines) <= limit
         found += lines
     return found
@@ -59,7 +58,7 @@ def in_parts(store: Store, tenant: str | None, limit: int) -> list[dict[str, Any
 def test_every_event_is_there_once_in_the_order_of_its_lane(anywhere: Store) -> None:
     fill(anywhere, 30)
     fill(anywhere, 5, "umbra")
-    lines = list(audit_export.lines(anywhere, "acme"))
+    lines = list(exported_lines(anywhere, "acme"))
     assert len(lines) == 60
     assert [(line["lane"], line["seq"]) for line in lines] == sorted(
         {(line["lane"], line["seq"]) for line in lines}
@@ -68,14 +67,14 @@ def test_every_event_is_there_once_in_the_order_of_its_lane(anywhere: Store) -> 
     assert sum(line["type"] == "settled" for line in lines) == 30
     for limit in (1, 7, 60, 61):
         assert in_parts(anywhere, "acme", limit) == lines
-    everyone = list(audit_export.lines(anywhere, None))
+    everyone = list(exported_lines(anywhere, None))
     assert len(everyone) == 70
     assert [line for line in everyone if line["tenant"] == "acme"] == lines
 
 
 def test_a_line_tells_what_the_event_tells_and_stands_for_what_it_must_not_tell(anywhere: Store) -> None:
     fill(anywhere, 1)
-    first, second = audit_export.lines(anywhere, "acme")
+    first, second = exported_lines(anywhere, "acme")
     [event] = [
         event for lane in range(anywhere.lanes) for event in anywhere.ask(ReadEvents(limit=1, lane=lane))
     ]
@@ -118,7 +117,7 @@ def test_an_export_reads_one_page_at_a_time() -> None:
     )
     for _ in range(25):
         store.ask(AppendEvents([event] * 100))
-    lines = audit_export.lines(store, "acme")
+    lines = exported_lines(store, "acme")
     assert len(list(islice(lines, 1_000))) == 1_000
     assert store.reads == 1
     assert len(list(lines)) == 1_500
@@ -149,7 +148,7 @@ def pages(client: httpx.Client, limit: int) -> list[list[dict[str, Any]]]:
 
 def test_an_auditor_reads_all_events_of_the_own_tenant(serve: Serve, filled: Store) -> None:
     served = serve(filled)
-    whole = list(audit_export.lines(filled, "acme"))
+    whole = list(exported_lines(filled, "acme"))
     for role in ("auditor", "admin"):
         found = pages(served.holder(role), 7)
         assert [len(page) for page in found] == [7, 7, 6]
@@ -208,7 +207,7 @@ def test_the_command_writes_one_tenant_or_all_as_lines(tmp_path: Path) -> None:
     fill(store, 600)
     fill(store, 2, "umbra")
     url = f"sqlite:///{tmp_path}/semel.db"
-    assert export("--url", url, "--tenant", "acme") == list(audit_export.lines(store, "acme"))
+    assert export("--url", url, "--tenant", "acme") == list(exported_lines(store, "acme"))
     assert len(export("--url", url, "--all-tenants")) == 1_204
     assert export("--url", url) == []
     store.close()

@@ -10,16 +10,15 @@ from typing import Any
 import orjson
 import pytest
 
-from semel.bus import open_bus
-from semel.bus.base import BusUnavailable
-from semel.bus.bell import Bell
-from semel.bus.consumer import Consumer
-from semel.bus.local import LocalBus
-from semel.bus.settings import read
-from semel.bus.subjects import message_in, subject_of, subjects_about, word
-from semel.clock import SYSTEM
 from semel.errors import OpenError, StoreUnavailable
 from semel.flow import shelves
+from semel.flow.bus import open_bus
+from semel.flow.bus.base import BusUnavailable
+from semel.flow.bus.bell import Bell
+from semel.flow.bus.consumer import Consumer
+from semel.flow.bus.local import LocalBus
+from semel.flow.bus.settings import read
+from semel.flow.bus.subjects import message_in, subject_of, subjects_about, word
 from semel.flow.cabinet import Cabinet
 from semel.flow.dead import DeadLetters
 from semel.flow.inbox import Busy, Claimed, Handled, Inbox
@@ -28,6 +27,7 @@ from semel.flow.model import Message, to_bytes
 from semel.flow.outbox import Outbox
 from semel.flow.problems import Problem
 from semel.flow.values import Caller
+from semel.kernel.clock import SYSTEM
 from semel.stores.base import Query
 from semel.stores.documents import Count, Draft, Scan
 from semel.stores.memory import MemoryStore

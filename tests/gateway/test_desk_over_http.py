@@ -20,12 +20,12 @@ from click.testing import CliRunner, Result
 
 import semel
 from semel.cli import main
-from semel.clock import SYSTEM
 from semel.errors import ApprovalRequired
 from semel.flow.cabinet import Cabinet
 from semel.flow.dead import letter
 from semel.flow.model import Message
-from semel.ledger import Ledger
+from semel.kernel.clock import SYSTEM
+from semel.ledger.ledger import Ledger
 from semel.stores.base import Store
 from tests.gateway.conftest import Serve, Served, define, refused, start_run
 from tests.stores import BY_NAME

@@ -15,23 +15,23 @@ from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
 import semel
-from semel.age_book import KEY, AgeBook, Subject, pages
-from semel.ages import Ages
-from semel.bus.base import BusUnavailable
-from semel.bus.local import LocalBus
 from semel.cli import main
-from semel.clock import SYSTEM
+from semel.flow.bus.base import BusUnavailable
+from semel.flow.bus.local import LocalBus
 from semel.flow.model import Message
 from semel.flow.problems import Problem
 from semel.gateway.metrics import DOUBTS_MAX, OTHER, TENANTS_MAX, Metrics
 from semel.gateway.server import embedded
 from semel.gateway.settings import Settings
 from semel.gateway.upkeep import merge_ages, read_gauges
-from semel.record import Address
+from semel.kernel.clock import SYSTEM
+from semel.kernel.record import Address
 from semel.stores.base import Store
 from semel.stores.memory import MemoryStore
 from semel.testing import FlakyStore
-from semel.window_advice import advise
+from semel.windows.advice import advise
+from semel.windows.age_counters import KEY, AgeBook, Subject, pages
+from semel.windows.ages import Ages
 from tests.commands import AT, A, B, claim, park, settle
 from tests.gateway.conftest import Serve, define, start_run
 

@@ -14,7 +14,7 @@ import semel
 from semel.flow.cabinet import Cabinet
 from semel.gateway.auth import ApiKeys
 from semel.gateway.settings import read
-from semel.record import State
+from semel.kernel.record import State
 from tests.faults.places import PLACES
 from tests.gateway.conftest import define
 from tests.gateway.serving import Gateway, Gateways, gateways, until

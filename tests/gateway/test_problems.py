@@ -10,12 +10,12 @@ from typing import Any
 import httpx
 import pytest
 
-from semel.clock import SYSTEM
 from semel.errors import ApprovalError, RecordNotFound, RecordNotInDoubt, StoreCorrupt, StoreUnavailable
 from semel.flow.problems import KINDS, Problem
 from semel.gateway import problems
 from semel.gateway.server import embedded
 from semel.gateway.settings import Settings
+from semel.kernel.clock import SYSTEM
 from semel.stores.base import CountRecords, Query
 from semel.stores.documents import Fetch
 from semel.stores.memory import MemoryStore

@@ -10,7 +10,7 @@ import pytest
 
 import semel
 from semel.errors import ApprovalRequired, OutcomeUnknown
-from semel.ledger import Ledger
+from semel.ledger.ledger import Ledger
 from semel.stores.base import Store
 from tests.gateway.conftest import Serve, define, refused, start_run
 from tests.gateway.test_openapi import fits

@@ -17,8 +17,8 @@ from typing import Any
 import httpx
 import pytest
 
-from semel.bus import open_bus
 from semel.flow import deciding, progress
+from semel.flow.bus import open_bus
 from semel.flow.cabinet import Cabinet
 from semel.flow.model import Decision, Job
 from semel.flow.outbox import Outbox

@@ -18,21 +18,21 @@ import orjson
 import pytest
 
 import semel
-from semel.bus.local import LocalBus
-from semel.clock import SYSTEM
+from semel.call.step import current_step
+from semel.contract import handlers as marking
+from semel.contract.handlers import Handler, handler
 from semel.errors import ApprovalError, ContractError, OpenError, SemelError
+from semel.flow.bus.local import LocalBus
 from semel.flow.flow import Flow, Policy
 from semel.flow.problems import Problem
 from semel.flow.values import Caller
 from semel.flow.views import job_key
-from semel.ledger import Ledger
-from semel.step import current_step
+from semel.kernel.clock import SYSTEM
+from semel.ledger.ledger import Ledger
 from semel.stores.base import Store
-from semel.worker import handlers as marking
 from semel.worker import module as modules
 from semel.worker import outcome, traces
 from semel.worker.doors import Away, Door
-from semel.worker.handlers import Handler, handler
 from semel.worker.http_door import HttpDoor
 from semel.worker.store_door import StoreDoor
 from semel.worker.work import Worker

@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from semel.clock import SYSTEM
-from semel.record import (
+from semel.kernel.clock import SYSTEM
+from semel.kernel.record import (
     Address,
     Claim,
     Command,

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from semel import record
-from semel.audit import fold, told_by
-from semel.clock import SYSTEM
-from semel.record import Look, State
+from semel.audit.events import fold, told_by
+from semel.kernel import record
+from semel.kernel.clock import SYSTEM
+from semel.kernel.record import Look, State
 from semel.stores.base import ReadEvents, Store
 from tests.doors import AsyncDoor, Door
 from tests.model.linearizability import History, Recorder, check

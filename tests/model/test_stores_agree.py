@@ -23,9 +23,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from semel import audit
-from semel.audit import Event, fold, told_by
-from semel.record import UNSETTLED, Address, Claim, Command, Look, Record, State, closed
+from semel.audit.events import GENESIS, Event, chain, fold, new_event, told_by
+from semel.kernel.record import UNSETTLED, Address, Claim, Command, Look, Record, State, closed
 from semel.stores.base import (
     AppendEvents,
     CountRecords,
@@ -236,16 +235,16 @@ class Agreement(RuleBasedStateMachine):
 
     def verify_last_seal(self, lane: int = 0) -> None:
         *_, last = seals = self.door.ask(ReadSeals(lane=lane))
-        previous = seals[-2].hash if len(seals) > 1 else audit.GENESIS
+        previous = seals[-2].hash if len(seals) > 1 else GENESIS
         run = self.door.ask(ReadEvents(after=last.first_seq - 1, limit=last.events, lane=lane))
         assert (run[0].seq, run[-1].seq) == (last.first_seq, last.last_seq)
-        assert last.hash == audit.chain(previous, last.number, run)
+        assert last.hash == chain(previous, last.number, run)
 
     @rule(at=places, times=st.integers(1, 3))
     def counts_a_replay(self, at, times):
         record = self.memory.perform(Look(at)).record
         if record is not None:
-            hit = audit.event("dedup_hit", record, self.clock.now_us())._replace(times=times)
+            hit = new_event("dedup_hit", record, self.clock.now_us())._replace(times=times)
             for store in (self.door, Door(self.memory)):
                 store.ask(AppendEvents([hit, hit]))
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from semel.window import DedupWindow
+from semel.windows.entity import DedupWindow
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

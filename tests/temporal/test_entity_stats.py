@@ -12,10 +12,10 @@ from temporalio.runtime import BufferedMetricUpdate, MetricBuffer, Runtime, Tele
 import semel
 from examples.rewards.entity import Rewards
 from examples.rewards.worker import worker
-from semel import window_advice
-from semel.age_book import ENTITY
 from semel.integrations.temporal import ENTITY_KEYS_MAX, EntityWindow
 from semel.lab.entity_traffic import PAYLOAD_BYTES_MAX, written_bytes
+from semel.windows.advice import advise
+from semel.windows.age_counters import ENTITY
 from tests.temporal.conftest import PATIENCE_S, Shop, events
 
 MONDAY = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
@@ -64,7 +64,7 @@ def test_duplicates_of_entities_are_metrics_of_the_workflow_and_in_semel_windows
     assert len(ages) == 3
     assert {each.attributes["workflow_type"] for each in told} == {"Rewards"}
     with semel.open(shop.store) as ledger:
-        [advice] = window_advice.advise(ledger.store, ledger.tenant, "Rewards")
+        [advice] = advise(ledger.store, ledger.tenant, "Rewards")
     assert (advice.kind, advice.ages.retries, advice.window_words) == (ENTITY, 3, "3d")
 
 

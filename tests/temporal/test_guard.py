@@ -24,8 +24,8 @@ from temporalio.worker import Worker
 with workflow.unsafe.imports_passed_through():
     import semel
     from semel.integrations import temporal
-    from semel.ledger import Ledger
-    from semel.limits import NAME_BYTES_MAX
+    from semel.kernel.limits import NAME_BYTES_MAX
+    from semel.ledger.ledger import Ledger
     from semel.stores.memory import MemoryStore
     from semel.testing import FlakyStore
     from tests.temporal import uncopied

@@ -17,9 +17,9 @@ from examples.rewards import notices
 from examples.rewards.account import Account, Event, Settings
 from examples.rewards.entity import Rewards
 from semel.integrations.temporal import Guard
-from semel.ledger import Ledger
+from semel.ledger.ledger import Ledger
 from semel.stores.memory import MemoryStore
-from semel.window import DedupWindow
+from semel.windows.entity import DedupWindow
 from tests.temporal.conftest import PATIENCE_S, Shop, carried_bytes, events, runs_of
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,44 +15,21 @@ from tests.tidy import source
 # From the inside out. A module may import its own row and the rows above, never one below.
 # A name stands for itself and everything under it; the longest one counts. "" is semel/__init__.py.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "limits", "clock", "durations"),
-    ("gates", "owner"),
-    ("ages",),
-    ("keys", "record", "window", "unfinished"),
-    ("transaction",),
-    (
-        "audit",
-        "shapes",
-        "secrecy",
-        "signature",
-        "arguments",
-        "values",
-        "result",
-        "result_schema",
-        "transport",
-    ),
-    ("contract", "meaning", "outcome", "cache", "tally", "tool_names"),
+    ("errors",),
+    ("kernel",),
+    ("windows",),
+    ("contract", "call.unfinished"),
+    ("audit.events", "call.cache", "call.outcome", "ledger.counters"),
     ("stores",),
-    ("running",),
-    (
-        "seal_leaves",
-        "drive",
-        "sweep",
-        "age_book",
-        "catalogue",
-        "keeper",
-        "approvals",
-        "records",
-        "explain",
-        "flow",
-    ),
-    ("closing",),
-    ("ledger", "step"),
-    ("guard", "probing"),
-    ("tool", "declare", "worker.handlers"),
+    ("ledger.running", "call.drive"),
+    ("audit.leaves", "windows.age_counters", "ledger.catalogue", "questions", "flow"),
+    ("ledger.sweep", "ledger.keeper", "ledger.records", "ledger.explain", "ledger.closing"),
+    ("call.step", "ledger"),
+    ("call.guard", "ledger.probing"),
+    ("call",),
     ("",),
-    ("testing", "doctor", "repeats", "audit_report", "audit_questions", "audit_export", "window_advice"),
-    ("bus",),
+    ("testing", "audit", "ledger.doctor", "windows.advice"),
+    ("flow.bus",),
     ("worker", "integrations"),
     ("gateway",),
     ("lab",),
@@ -204,7 +181,7 @@ def breaches(rule, but=()) -> list[str]:
 
 
 def test_every_module_has_a_row_in_the_layers() -> None:
-    assert {"clock", "errors", "stores.memory"} <= set(MODULES)
+    assert {"kernel.clock", "errors", "stores.memory"} <= set(MODULES)
     assert [name for name in MODULES if row(name) is None] == []
 
 
@@ -213,7 +190,7 @@ def test_no_module_imports_one_further_out() -> None:
 
 
 def test_time_and_chance_come_from_the_clock_alone() -> None:
-    assert breaches(clock_reads, but=("clock",)) == []
+    assert breaches(clock_reads, but=("kernel.clock",)) == []
 
 
 def test_every_public_name_is_listed_and_every_listed_one_is_there() -> None:
@@ -250,20 +227,20 @@ def test_every_folder_of_tests_is_a_package() -> None:
     assert [str(folder) for folder in folders if not (folder / "__init__.py").exists()] == []
 
 
-def module(text: str, name: str = "record") -> source.Module:
+def module(text: str, name: str = "kernel.record") -> source.Module:
     return source.parse(text, source.LIBRARY / f"{name.replace('.', '/')}.py")
 
 
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("record", "from semel import guard"),
-        ("record", "from semel.guard import perform"),
-        ("record", "import semel.guard"),
-        ("record", "from .guard import perform"),
-        ("record", "def late():\n    from . import guard"),
-        ("record", "import semel"),
-        ("stores.memory", "from ..ledger import Ledger"),
+        ("kernel.record", "from semel.call import guard"),
+        ("kernel.record", "from semel.call.guard import perform"),
+        ("kernel.record", "import semel.call.guard"),
+        ("kernel.record", "from ..call.guard import perform"),
+        ("kernel.record", "def late():\n    from ..call import guard"),
+        ("kernel.record", "import semel"),
+        ("stores.memory", "from ..ledger.ledger import Ledger"),
         ("stores.memory", "from semel.testing import FakeClock"),
         ("worker", "from semel.gateway import app"),
         ("gateway.app", "from semel.lab import bench"),
@@ -276,10 +253,13 @@ def test_an_upward_import_is_found(name: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("guard", "from semel import errors\nfrom semel.record import Record\nfrom . import keys"),
+        (
+            "call.guard",
+            "from semel import errors\nfrom semel.kernel.record import Record\nfrom ..kernel import keys",
+        ),
         ("stores.sqlite", "from .base import Store\nfrom ..record import Record"),
         ("cli", "import semel\nfrom semel.lab import demo"),
-        ("record", "import semelparous\nfrom pydantic import BaseModel"),
+        ("kernel.record", "import semelparous\nfrom pydantic import BaseModel"),
     ],
 )
 def test_an_inward_import_is_left_alone(name: str, text: str) -> None:
@@ -307,7 +287,7 @@ def test_a_look_at_a_clock_or_a_roll_of_dice_is_found(text: str) -> None:
 
 def test_a_stopwatch_is_for_the_lab_and_testing() -> None:
     text = "import time\ntime.perf_counter()"
-    assert clock_reads(module(text, "guard")) != []
+    assert clock_reads(module(text, "call.guard")) != []
     assert clock_reads(module(text, "lab.bench")) == []
 
 
@@ -341,7 +321,7 @@ def test_pragmas_transactions_and_prose_are_no_sql(text: str) -> None:
 
 
 def test_a_print_and_a_long_function_are_found() -> None:
-    assert prints(module("def f():\n    print(1)")) == ["record:2"]
+    assert prints(module("def f():\n    print(1)")) == ["kernel.record:2"]
     assert prints(module("x.print(1)")) == []
     long = "def f():\n" + "    x = 1\n" * FUNCTION_LINES_MAX
     assert len(long_functions(module(long))) == 1

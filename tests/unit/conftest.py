@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import semel
-from semel.clock import SYSTEM
-from semel.ledger import Ledger
+from semel.kernel.clock import SYSTEM
+from semel.ledger.ledger import Ledger
 from semel.stores.memory import MemoryStore
 from semel.testing import FakeClock, FlakyStore
 from tests.stores import BY_NAME, Kind

@@ -16,15 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import semel
-from semel.age_book import KEY, OTHER, SHELF, TOOL, TOOLS_MAX, AgeBook, Subject, pages
-from semel.ages import BOUNDS_US, Ages, as_data, covering_us, from_data, later_than
-from semel.clock import SYSTEM
 from semel.errors import InFlight, OutcomeUnknown, StoreUnavailable
-from semel.ledger import Ledger
+from semel.kernel.clock import SYSTEM
+from semel.ledger.ledger import Ledger
 from semel.stores.base import Store
 from semel.stores.documents import Commit, Draft, Place
 from semel.stores.memory import MemoryStore
 from semel.testing import FlakyStore
+from semel.windows.age_counters import KEY, OTHER, SHELF, TOOL, TOOLS_MAX, AgeBook, Subject, pages
+from semel.windows.ages import BOUNDS_US, Ages, as_data, covering_us, from_data, later_than
 from tests.stores import KINDS, Kind
 from tests.tools import a_step, declared
 
@@ -392,9 +392,9 @@ import sys
 import threading
 from pathlib import Path
 import semel
-from semel.age_book import pages
-from semel.clock import SYSTEM
-from semel.ledger import Ledger
+from semel.windows.age_counters import pages
+from semel.kernel.clock import SYSTEM
+from semel.ledger.ledger import Ledger
 from tests.stores import BY_NAME
 
 @semel.tool_contract(class_="write-non-idempotent", name="pay")

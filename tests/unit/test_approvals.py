@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import semel
+from semel.contract.result import ToolCall
 from semel.errors import (
     ApprovalError,
     ApprovalRejected,
@@ -21,8 +22,7 @@ from semel.flow.cabinet import Cabinet
 from semel.flow.job_desk import JobDesk
 from semel.flow.problems import Problem
 from semel.flow.values import Caller
-from semel.ledger import Ledger
-from semel.result import ToolCall
+from semel.ledger.ledger import Ledger
 from tests.tools import a_step, declared, keyed, kinds, state, the_record
 
 

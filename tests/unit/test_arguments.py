@@ -36,10 +36,10 @@ from pydantic import (
 )
 from typing_extensions import TypedDict
 
-import semel.keys
-from semel.arguments import Arguments
+import semel.kernel.keys
+from semel.contract.arguments import Arguments
 from semel.errors import ContractError, InvalidArguments, TooLarge
-from semel.keys import Key
+from semel.kernel.keys import Key
 
 STORE_KEY = b"k" * 32
 NEW_YEAR = datetime(2024, 1, 1, tzinfo=UTC)
@@ -365,7 +365,7 @@ def test_binding_does_not_write_into_what_the_caller_passed() -> None:
 
 def test_a_method_takes_its_self_and_no_key_of_the_callers() -> None:
     class Payments:
-        def refund(self, payment_id: str, key: semel.keys.Key, amount: int = 1) -> None: ...
+        def refund(self, payment_id: str, key: semel.kernel.keys.Key, amount: int = 1) -> None: ...
 
         @classmethod
         def void(cls, payment_id: str) -> None: ...
@@ -643,7 +643,7 @@ def test_a_member_ignored_inside_a_set_leaves_the_set_a_set() -> None:
 # --- names that come later -----------------------------------------------------------------------
 
 
-def register(entry: Entry, key: "semel.keys.Key", count: int) -> None: ...  # noqa: UP037
+def register(entry: Entry, key: "semel.kernel.keys.Key", count: int) -> None: ...  # noqa: UP037
 
 
 EARLY = Arguments.of(register, ignore=("entry.note",))

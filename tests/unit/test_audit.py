@@ -9,9 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semel import audit
-from semel.audit import Event, Seal, fold, told_by
-from semel.record import Claim, Command, Record, State, apply, closed, sweep
+from semel.audit.events import (
+    CLOSED,
+    COUNTED,
+    GENESIS,
+    LAPSED,
+    Event,
+    Seal,
+    Story,
+    chain,
+    fold,
+    new_event,
+    new_seal,
+    of,
+    told_by,
+)
+from semel.kernel.record import Claim, Command, Record, State, apply, closed, sweep
 from tests.commands import (
     LEASE,
     SECOND,
@@ -52,7 +65,7 @@ class Book:
     def _perform(self, command: Command) -> None:
         after = apply(self.record, command, self.now_us)
         if after is not None:
-            self._write(audit.of(self.record, after, command, self.now_us))
+            self._write(of(self.record, after, command, self.now_us))
             self.record = after
 
     def _sweep(self) -> None:
@@ -60,9 +73,9 @@ class Book:
             return
         if (marked := sweep(self.record, self.now_us)) is not None:
             self.record = marked
-            self._write(audit.event(audit.LAPSED, marked, self.now_us))
+            self._write(new_event(LAPSED, marked, self.now_us))
         elif closed(self.record, self.now_us):
-            self._write(audit.event(audit.CLOSED, self.record, self.now_us))
+            self._write(new_event(CLOSED, self.record, self.now_us))
             self.record = None
 
     def _write(self, event: Event | None) -> None:
@@ -162,9 +175,7 @@ def test_the_story_ends_when_the_window_closes():
 
 def test_answers_that_changed_nothing_are_not_part_of_the_story():
     book = written(claim(A), settle(A))
-    counted = [
-        book.events[-1]._replace(kind=kind, note="", state="", fence=0) for kind in sorted(audit.COUNTED)
-    ]
+    counted = [book.events[-1]._replace(kind=kind, note="", state="", fence=0) for kind in sorted(COUNTED)]
     assert fold(book.events + counted) == fold(book.events)
     assert fold(counted) is None
 
@@ -184,7 +195,7 @@ def test_a_record_tells_how_it_stands():
     record = written(claim(A), SECOND, park(A), retake(A, B), SECOND, settle(B, outcome=b"x")).record
     assert record is not None
     settled_at = START_US + 2 * SECOND
-    assert told_by(record) == audit.Story(
+    assert told_by(record) == Story(
         state="done",
         fence=START_US + SECOND,
         attempts=2,
@@ -265,7 +276,7 @@ def sealed(events: Sequence[Event], *sizes: int) -> list[Seal]:
     seals: list[Seal] = []
     start = 0
     for size in sizes:
-        seals.append(audit.seal(seals[-1] if seals else None, events[start : start + size], START_US))
+        seals.append(new_seal(seals[-1] if seals else None, events[start : start + size], START_US))
         start += size
     return seals
 
@@ -275,7 +286,7 @@ def test_a_seal_says_what_it_covers():
     assert first[:4] == (1, 1, 2, 2)
     assert second[:4] == (2, 3, 5, 3)
     assert (first.at_us, second.at_us) == (START_US, START_US)
-    assert len({first.hash, second.hash, audit.GENESIS}) == 3
+    assert len({first.hash, second.hash, GENESIS}) == 3
 
 
 def test_the_same_events_give_the_same_seals():
@@ -305,9 +316,9 @@ def test_any_changed_field_of_any_event_breaks_the_chain(field, place):
 
 def last_hash(events: Sequence[Event]) -> bytes:
     """The end of the chain over all of them, in seals of two."""
-    link = audit.GENESIS
+    link = GENESIS
     for number, start in enumerate(range(0, len(events), 2), 1):
-        link = audit.chain(link, number, events[start : start + 2])
+        link = chain(link, number, events[start : start + 2])
     return link
 
 
@@ -329,17 +340,17 @@ def test_two_events_that_changed_places_break_the_chain(place):
 
 
 def test_a_seal_depends_on_the_one_before_and_on_its_number():
-    assert audit.chain(audit.GENESIS, 1, EVENTS) != audit.chain(b"other", 1, EVENTS)
-    assert audit.chain(audit.GENESIS, 1, EVENTS) != audit.chain(audit.GENESIS, 2, EVENTS)
+    assert chain(GENESIS, 1, EVENTS) != chain(b"other", 1, EVENTS)
+    assert chain(GENESIS, 1, EVENTS) != chain(GENESIS, 2, EVENTS)
 
 
 def test_text_cannot_slide_from_one_field_into_the_next():
     one, other = EVENTS[0]._replace(by="ab", note="c"), EVENTS[0]._replace(by="a", note="bc")
-    assert audit.chain(audit.GENESIS, 1, [one]) != audit.chain(audit.GENESIS, 1, [other])
+    assert chain(GENESIS, 1, [one]) != chain(GENESIS, 1, [other])
 
 
 def test_any_text_and_any_number_of_a_record_can_be_sealed():
     odd = EVENTS[0]._replace(
         key="nul \x00 and \U0001f98a", note='"\\\n', fence=2**63 - 1, expires_at=2**63 - 1
     )
-    assert audit.chain(audit.GENESIS, 1, [odd]) != audit.chain(audit.GENESIS, 1, [EVENTS[0]])
+    assert chain(GENESIS, 1, [odd]) != chain(GENESIS, 1, [EVENTS[0]])

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import semel
-from semel import repeats
-from semel.audit_report import duplicates, verify
+from semel.audit import duplicates
+from semel.audit.verify import find_duplicates, verify
 from semel.stores.base import SealEvents
 from semel.stores.sqlite import SqliteStore
 from semel.testing import FakeClock
@@ -245,7 +245,7 @@ def test_a_step_that_is_named_anew_on_every_attempt_shows_up(ledger: semel.Ledge
     for attempt in range(3):
         call(ledger, f"refund-{attempt}")
         clock.advance("5s")
-    found = duplicates(ledger.store, "acme")
+    found = find_duplicates(ledger.store, "acme")
     assert (found.calls, found.count) == (3, 2)
     tool = found.tools["send"]
     assert tool.same_conversation == 2
@@ -259,7 +259,7 @@ def test_a_step_that_is_named_anew_on_every_attempt_shows_up(ledger: semel.Ledge
 def test_conversations_that_are_made_anew_are_told_apart(ledger: semel.Ledger) -> None:
     call(ledger, "1", conversation="a")
     call(ledger, "1", conversation="b")
-    assert "conversation's id" in duplicates(ledger.store, "acme").tools["send"].meaning
+    assert "conversation's id" in find_duplicates(ledger.store, "acme").tools["send"].meaning
 
 
 def test_what_is_no_duplicate_is_not_reported(ledger: semel.Ledger, clock: FakeClock) -> None:
@@ -270,26 +270,26 @@ def test_what_is_no_duplicate_is_not_reported(ledger: semel.Ledger, clock: FakeC
     call(ledger, "3", to="ann")  # long after
     with semel.Ledger(ledger.store, tenant="other").step(conversation="c", step="9"):
         send(to="ann")  # somebody else's
-    assert duplicates(ledger.store, "acme").count == 0
+    assert find_duplicates(ledger.store, "acme").count == 0
 
 
 def test_how_soon_is_a_choice(ledger: semel.Ledger, clock: FakeClock) -> None:
     call(ledger, "1")
     clock.advance("90s")
     call(ledger, "2")
-    assert duplicates(ledger.store, "acme", within="60s").count == 0
-    assert duplicates(ledger.store, "acme", within="90s").count == 1
+    assert find_duplicates(ledger.store, "acme", within="60s").count == 0
+    assert find_duplicates(ledger.store, "acme", within="90s").count == 1
 
 
 def test_a_released_key_that_is_claimed_again_is_the_same_key(ledger: semel.Ledger) -> None:
     for _ in range(2):
         with pytest.raises(ValueError, match="ann"), ledger.step(conversation="c", step="1"):
             refuse(to="ann")
-    found = duplicates(ledger.store, "acme")
+    found = find_duplicates(ledger.store, "acme")
     assert (found.calls, found.count) == (2, 0)
 
 
 def test_a_flood_is_bounded_and_said(ledger: semel.Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repeats, "HELD_MAX", 4)
+    monkeypatch.setattr(duplicates, "HELD_MAX", 4)
     calls(ledger, 8)
-    assert duplicates(ledger.store, "acme").flooded
+    assert find_duplicates(ledger.store, "acme").flooded

@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 import semel
-from semel.audit_report import Verification, verify
+from semel.audit.verify import Verification, verify
 from semel.cli import main
 from semel.errors import ApprovalRequired
-from semel.ledger import Ledger
+from semel.ledger.ledger import Ledger
 from semel.stores.base import ReadEvents, ReadSeals
 from semel.stores.memory import MemoryStore
 from semel.stores.sqlite import SqliteStore

@@ -15,7 +15,7 @@ from semel.lab.bench.experiments import CROWD, EXPERIMENTS
 from semel.lab.bench.figures import Figure, Goal, Row, Unit, figure
 from semel.lab.bench.run import QUICK_ROUNDS, file_system
 from semel.lab.bench.sides import CachedReplays, Doubts, StoreReplays
-from semel.ledger import Ledger
+from semel.ledger.ledger import Ledger
 from semel.stores.memory import MemoryStore
 
 # The warm-up round does the same work.

@@ -15,6 +15,7 @@ from time import perf_counter
 import pytest
 
 import semel
+from semel.kernel.record import Look, State
 from semel.lab import bench
 from semel.lab.bench.experiments import EXPERIMENTS
 from semel.lab.bench.plan import Experiment
@@ -22,7 +23,6 @@ from semel.lab.bench.run import QUICK_ROUNDS
 from semel.lab.bench.sides import Doubts
 from semel.lab.distance import Distance
 from semel.lab.servers import PostgresServer, RedisServer, ServerMissing
-from semel.record import Look, State
 from semel.stores.base import SealEvents
 from tests.missing import library
 

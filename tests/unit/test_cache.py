@@ -1,8 +1,8 @@
 """Settled records in the process."""
 
-from semel.cache import SettledCache
-from semel.ledger import Ledger
-from semel.record import Record, apply
+from semel.call.cache import SettledCache
+from semel.kernel.record import Record, apply
+from semel.ledger.ledger import Ledger
 from tests.commands import A, asked, claim, settle
 from tests.tools import a_step, declared
 

@@ -11,14 +11,14 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field, SecretStr
 
-from semel import catalogue
-from semel.catalogue import SHELF, TOOLS_MAX
-from semel.clock import rfc3339
-from semel.contract import Contract
+from semel.contract.contract import Contract
+from semel.contract.result_schema import misfit, template
 from semel.errors import ResultInvalid
-from semel.ledger import Ledger
-from semel.records import Records
-from semel.result_schema import misfit, template
+from semel.kernel.clock import rfc3339
+from semel.ledger import catalogue
+from semel.ledger.catalogue import SHELF, TOOLS_MAX
+from semel.ledger.ledger import Ledger
+from semel.ledger.records import Records
 from semel.stores.documents import Count, Fetch
 from semel.stores.memory import MemoryStore
 from semel.testing import FakeClock, FlakyStore

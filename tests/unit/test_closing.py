@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import semel
-from semel.closing import PARKED
 from semel.errors import OutcomeUnknown, StepError, StoreUnavailable
-from semel.ledger import Ledger
-from semel.record import State
+from semel.kernel.record import State
+from semel.ledger.closing import PARKED
+from semel.ledger.ledger import Ledger
 from semel.testing import FlakyStore
 from tests.tools import a_step, declared
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import semel
-from semel import doctor
-from semel.clock import rfc3339
+from semel.kernel.clock import rfc3339
+from semel.ledger import doctor
 from semel.stores.base import Finding
 from semel.testing import FakeClock
 

@@ -15,7 +15,7 @@ from semel.errors import (
     StoreUnavailable,
     UpstreamUnavailable,
 )
-from semel.ledger import Ledger
+from semel.ledger.ledger import Ledger
 from semel.testing import Crash, crashing
 from tests.tools import a_step, another_process, declared, keyed, kinds, state, the_record
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from semel import Key
-from semel.clock import rfc3339
 from semel.errors import ApprovalRequired, RecordNotInDoubt
-from semel.explain import explained, happening
-from semel.ledger import Ledger
+from semel.kernel.clock import rfc3339
+from semel.ledger.explain import explained, happening
+from semel.ledger.ledger import Ledger
 from semel.testing import FakeClock
 from tests.tools import a_step, declared, keyed, the_record
 

@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 
 import semel
+from semel.contract.result import ToolResult
 from semel.errors import (
     EffectFailed,
     OutcomeUnknown,
@@ -13,9 +14,8 @@ from semel.errors import (
     StoreCorrupt,
     UpstreamUnavailable,
 )
-from semel.ledger import Ledger
-from semel.limits import RESULT_BYTES_MAX
-from semel.result import ToolResult
+from semel.kernel.limits import RESULT_BYTES_MAX
+from semel.ledger.ledger import Ledger
 from semel.testing import FlakyStore
 from tests.tools import a_step, declared, keyed, kinds, state, the_record
 

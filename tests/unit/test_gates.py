@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from semel.gates import Flag, Gates, on_main_thread
+from semel.kernel.waiting import Flag, Gates, on_main_thread
 from tests.faults.interrupting import interrupted_at, moments_of
 
 PATIENCE_S = 30.0

@@ -14,6 +14,7 @@ import pytest
 from pydantic import BaseModel
 
 import semel
+from semel.call.step import Step
 from semel.errors import (
     EffectFailed,
     InFlight,
@@ -22,11 +23,10 @@ from semel.errors import (
     ResultUnavailable,
     StoreCorrupt,
 )
-from semel.keys import derive, fingerprint
-from semel.ledger import Ledger
-from semel.limits import RESULT_BYTES_MAX
-from semel.record import Address, Claim, Settle, State
-from semel.step import Step
+from semel.kernel.keys import derive, fingerprint
+from semel.kernel.limits import RESULT_BYTES_MAX
+from semel.kernel.record import Address, Claim, Settle, State
+from semel.ledger.ledger import Ledger
 from tests.commands import asked
 from tests.tools import a_step, another_process, declared, state, the_record
 

@@ -9,7 +9,7 @@ import pytest
 
 import semel
 from semel.errors import ContractError
-from semel.ledger import Ledger
+from semel.ledger.ledger import Ledger
 from tests.tools import a_step, declared, keyed, kinds
 
 # --- one name, one function -------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from semel.errors import (
     StoreUnavailable,
     UpstreamUnavailable,
 )
-from semel.ledger import Ledger
+from semel.ledger.ledger import Ledger
 from semel.testing import FakeClock, FlakyStore
 from tests.tools import a_step, declared, keyed, kinds, state, the_record
 

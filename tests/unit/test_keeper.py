@@ -7,8 +7,8 @@ import pytest
 
 import semel
 from semel.errors import EffectFailed, OwnershipLost, StoreUnavailable
-from semel.ledger import Ledger
-from semel.record import Look, Renew
+from semel.kernel.record import Look, Renew
+from semel.ledger.ledger import Ledger
 from semel.stores.memory import MemoryStore
 from semel.testing import FlakyStore
 from tests.tools import a_step, declared, events, keyed, kinds, state, the_record
@@ -131,7 +131,7 @@ def test_an_attempt_that_was_overtaken_does_not_enter_again(ledger, clock):
 
 def test_the_heartbeat_goes_on_while_a_tool_blocks_the_event_loop(kind, tmp_path):
     """Real time is the point: nobody but a thread of its own can renew here."""
-    from semel.clock import SYSTEM
+    from semel.kernel.clock import SYSTEM
 
     renewed = threading.Event()
 

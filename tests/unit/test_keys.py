@@ -21,7 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semel.keys import (
+from semel.kernel.keys import (
     Bag,
     Key,
     Uncanonical,
@@ -288,7 +288,7 @@ def test_canonical_bytes_are_json(value) -> None:
 
 def test_the_order_of_sets_and_the_hash_seed_do_not_matter() -> None:
     program = (
-        "from semel.keys import canonical\n"
+        "from semel.kernel.keys import canonical\n"
         "names = {f'name-{n}' for n in range(50)}\n"
         "print(canonical({'tags': names, 'groups': {frozenset(names), frozenset({1, 'a', None})},"
         " 'members': {name: {name} for name in names}}).hex())"

@@ -8,7 +8,7 @@ import pytest
 
 import semel
 from semel.errors import OpenError, SemelError, StoreUnavailable
-from semel.ledger import Ledger
+from semel.ledger.ledger import Ledger
 from tests.tools import a_step, declared, state
 
 

@@ -9,6 +9,7 @@ import urllib.error
 
 import pytest
 
+from semel.contract.meaning import Meaning, meaning
 from semel.errors import (
     EffectFailed,
     InFlight,
@@ -18,7 +19,6 @@ from semel.errors import (
     PartialSuccess,
     StoreUnavailable,
 )
-from semel.meaning import Meaning, meaning
 
 
 def named(module: str, name: str, *bases: type[BaseException]) -> BaseException:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semel.record import Address
+from semel.kernel.record import Address
 from semel.stores.postgres.findings import durability
 from semel.stores.postgres.packing import READERS, digest, escaped, number, text, unescaped
 

@@ -11,13 +11,13 @@ import pytest
 from pydantic import BaseModel, SecretStr
 
 import semel
-from semel import probing
-from semel.audit import RESOLVED
-from semel.clock import SYSTEM
+from semel.audit.events import RESOLVED
 from semel.errors import ContractError, OwnershipLost, ResultUnavailable, StoreCorrupt
-from semel.ledger import Ledger
-from semel.probing import Prober, ProbeReport, contracts_in
-from semel.record import State
+from semel.kernel.clock import SYSTEM
+from semel.kernel.record import State
+from semel.ledger import probing
+from semel.ledger.ledger import Ledger
+from semel.ledger.probing import Prober, ProbeReport, contracts_in
 from semel.stores.base import ListRecords, Query
 from semel.stores.memory import MemoryStore
 from semel.testing import Crash, FlakyStore, WrappedStore, crashing

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from semel.record import (
-    LAPSED,
+from semel.kernel.record import (
+    LEASE_LAPSED,
     REFUSED_LATER,
     SETTLED,
     Command,
@@ -539,7 +539,7 @@ def test_sweeping_marks_a_lapsed_record_once():
     record = told(claim(A))
     assert sweep(record, START_US + LEASE - 1) is None
     swept = sweep(record, START_US + LEASE)
-    assert swept == record._replace(state=State.IN_DOUBT, lease_until=None, note=LAPSED)
+    assert swept == record._replace(state=State.IN_DOUBT, lease_until=None, note=LEASE_LAPSED)
     assert swept is not None
     assert sweep(swept, 2**62) is None
 

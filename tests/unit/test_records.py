@@ -5,10 +5,10 @@ import json
 import pytest
 
 import semel
+from semel.contract.result import ToolCall
 from semel.errors import RecordNotFound, RecordNotInDoubt, StoreUnavailable
-from semel.ledger import Ledger
-from semel.records import NO_RESULT
-from semel.result import ToolCall
+from semel.ledger.ledger import Ledger
+from semel.ledger.records import NO_RESULT
 from tests.tools import a_step, another_process, declared, the_record
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from semel import audit
+from semel.audit import events
 from semel.errors import OpenError, StoreCorrupt
-from semel.record import State, apply
+from semel.kernel.record import State, apply
 from semel.stores.urls import StoreUrl
 from tests.commands import A, claim, park, settle
 from tests.missing import library
@@ -123,7 +123,7 @@ def test_the_checksum_covers_everything_that_never_changes():
 def test_a_counted_event_reads_back_as_it_was():
     record = apply(None, claim(A), 5)
     assert record is not None
-    event = audit.event("dedup_hit", record, 7)._replace(times=3, note="ü\x00", expires_at=9)
+    event = events.new_event("dedup_hit", record, 7)._replace(times=3, note="ü\x00", expires_at=9)
     link = (41).to_bytes(8, "big")
     assert event_of(12, link + event_body(event)) == (event._replace(seq=12), 41)
 

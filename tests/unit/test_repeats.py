@@ -10,12 +10,13 @@ import pytest
 from click.testing import CliRunner
 
 import semel
-from semel import audit_export, repeats, window_advice
-from semel.audit_report import duplicates, late_by_tool
+from semel.audit import duplicates, export
+from semel.audit.verify import find_duplicates, late_by_tool
 from semel.cli import main
 from semel.errors import EffectFailed
-from semel.ledger import Ledger
+from semel.ledger.ledger import Ledger
 from semel.testing import FakeClock
+from semel.windows.advice import advise, as_data
 from tests.tools import a_step, declared
 
 
@@ -60,7 +61,7 @@ def test_a_key_that_comes_again_after_its_window_is_reported(
     if swept:
         ledger.sweeper.run_once()
     call(ledger, "1")
-    found = duplicates(ledger.store, "acme")
+    found = find_duplicates(ledger.store, "acme")
     assert (found.calls, found.count, found.late_count, found.any) == (2, 0, 1, True)
     late = found.late["refund"]
     [example] = late.examples
@@ -74,7 +75,7 @@ def test_a_key_that_comes_late_twice_is_reported_twice(ledger: Ledger, clock: Fa
     for _ in range(3):
         call(ledger, "1")
         clock.advance("2d")
-    assert duplicates(ledger.store, "acme").late_count == 2
+    assert find_duplicates(ledger.store, "acme").late_count == 2
 
 
 def test_within_its_window_a_key_is_no_late_repeat(ledger: Ledger, clock: FakeClock) -> None:
@@ -87,7 +88,7 @@ def test_within_its_window_a_key_is_no_late_repeat(ledger: Ledger, clock: FakeCl
     with pytest.raises(ValueError, match="refused"):
         call(ledger, "2", reason="refused")  # it never took effect, so its key is free at any time
     call(ledger, "3")
-    assert duplicates(ledger.store, "acme").late_count == 0
+    assert find_duplicates(ledger.store, "acme").late_count == 0
 
 
 def test_late_repeats_of_other_tenants_are_theirs(ledger: Ledger, clock: FakeClock) -> None:
@@ -101,12 +102,12 @@ def test_late_repeats_of_other_tenants_are_theirs(ledger: Ledger, clock: FakeClo
 def test_keys_that_share_a_bit_with_another_are_no_late_repeats(
     ledger: Ledger, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(repeats, "_BITS", 8)
+    monkeypatch.setattr(duplicates, "_BITS", 8)
     for number in range(20):
         call(ledger, f"{number}", payment=f"p-{number}")
     clock.advance("25h")
     call(ledger, "7", payment="p-7")
-    [late] = duplicates(ledger.store, "acme").late["refund"].examples
+    [late] = find_duplicates(ledger.store, "acme").late["refund"].examples
     assert late.again.step == '["7"]'
 
 
@@ -114,9 +115,9 @@ def test_windows_tell_what_came_after_them(ledger: Ledger, clock: FakeClock) -> 
     call(ledger, "1")
     clock.advance("25h")
     call(ledger, "1")
-    [advice] = window_advice.advise(ledger.store, "acme")
+    [advice] = advise(ledger.store, "acme")
     assert (advice.name, advice.after, advice.later, advice.too_short) == ("refund", 1, 0, True)
-    assert window_advice.as_data(advice)["after_window"] == 1
+    assert as_data(advice)["after_window"] == 1
     assert "1 of 1 retries came after their window" in advice.remarks()[0]
     assert "The window is too short: 30h would cover 99.9 %." in advice.remarks()
 
@@ -135,7 +136,7 @@ def test_what_came_after_a_shorter_window_does_not_make_the_present_one_too_shor
     once("1h")
     clock.advance("2h")
     once("7d")
-    [advice] = window_advice.advise(ledger.store, "acme", "pay")
+    [advice] = advise(ledger.store, "acme", "pay")
     assert (advice.after, advice.too_short) == (1, False)
 
 
@@ -145,7 +146,7 @@ def test_what_came_after_a_shorter_window_does_not_make_the_present_one_too_shor
 def test_calls_of_one_step_that_differ_in_one_argument_are_reported_with_its_name(ledger: Ledger) -> None:
     for reason in ("damaged", "arrived damaged", "it came damaged"):
         call(ledger, "1", reason=reason)
-    found = duplicates(ledger.store, "acme")
+    found = find_duplicates(ledger.store, "acme")
     assert found.any
     [near] = found.near.tools.values()
     assert (near.tool, near.argument, near.count) == ("refund", "reason", 2)
@@ -163,7 +164,7 @@ def test_neither_arguments_nor_results_are_in_the_report(ledger: Ledger) -> None
 
 
 def audit_data(ledger: Ledger) -> dict[str, Any]:
-    return audit_export.duplicates(duplicates(ledger.store, "acme"))
+    return export.duplicates(find_duplicates(ledger.store, "acme"))
 
 
 def test_what_differs_more_or_elsewhere_is_not_reported(ledger: Ledger) -> None:
@@ -173,7 +174,7 @@ def test_what_differs_more_or_elsewhere_is_not_reported(ledger: Ledger) -> None:
     with a_step(ledger, "3"):
         notify("ann")  # nothing else is equal
         notify("ben")
-    assert duplicates(ledger.store, "acme").near.count == 0
+    assert find_duplicates(ledger.store, "acme").near.count == 0
 
 
 def test_a_call_that_took_no_effect_may_be_made_again_otherwise(ledger: Ledger) -> None:
@@ -182,16 +183,16 @@ def test_a_call_that_took_no_effect_may_be_made_again_otherwise(ledger: Ledger) 
     with pytest.raises(EffectFailed, match="failed"):
         call(ledger, "1", reason="failed")
     call(ledger, "1", reason="damaged")
-    assert duplicates(ledger.store, "acme").near.count == 0
+    assert find_duplicates(ledger.store, "acme").near.count == 0
 
 
 def test_ignored_arguments_do_not_hide_the_one_that_differs(ledger: Ledger) -> None:
     with a_step(ledger, "1"):
         careful("p-1", {"id": "7", "note": "first"}, "damaged")
         careful("p-1", {"id": "7", "note": "second"}, "lost")  # the same action
-        assert duplicates(ledger.store, "acme").near.count == 0
+        assert find_duplicates(ledger.store, "acme").near.count == 0
         careful("p-2", {"id": "7", "note": "third"}, "broken")
-    [near] = duplicates(ledger.store, "acme").near.tools.values()
+    [near] = find_duplicates(ledger.store, "acme").near.tools.values()
     assert near.argument == "payment"
 
 
@@ -199,14 +200,14 @@ def test_secrets_are_not_compared_because_they_are_not_kept(ledger: Ledger) -> N
     with a_step(ledger, "1"):
         signed("p-1", "a")
         signed("p-1", "b")
-    assert duplicates(ledger.store, "acme").near.count == 0
+    assert find_duplicates(ledger.store, "acme").near.count == 0
 
 
 def test_what_is_held_is_bounded_and_said(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repeats, "HELD_MAX", 4)
+    monkeypatch.setattr(duplicates, "HELD_MAX", 4)
     for number in range(4):
         call(ledger, f"{number}", payment=f"p-{number}")
-    assert duplicates(ledger.store, "acme").near.flooded
+    assert find_duplicates(ledger.store, "acme").near.flooded
 
 
 # --- the commands -------------------------------------------------------------------------------------

@@ -18,9 +18,9 @@ import pytest
 from pydantic import BaseModel, SecretStr
 
 import semel
+from semel.contract.result import ToolCall, ToolResult
 from semel.errors import EffectFailed, InvalidArguments, OutcomeUnknown, PartialSuccess, SemelError
-from semel.ledger import Ledger
-from semel.result import ToolCall, ToolResult
+from semel.ledger.ledger import Ledger
 from tests.tools import a_step, declared, events, the_record
 
 CANARY = "canary-7f3a9"

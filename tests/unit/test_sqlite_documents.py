@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from semel.clock import SYSTEM
 from semel.errors import StoreCorrupt, StoreUnavailable
+from semel.kernel.clock import SYSTEM
 from semel.stores.documents import Commit, Committed, Count, Document, Draft, Fetch, Place, Room, Scan
 from semel.stores.sqlite import SqliteStore, statements
 from semel.stores.sqlite.schema import open_database

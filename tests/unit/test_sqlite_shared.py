@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import semel
-from semel.clock import SYSTEM
 from semel.errors import ContractError, OpenError, StoreUnavailable
-from semel.record import UNSETTLED, State
+from semel.kernel.clock import SYSTEM
+from semel.kernel.record import UNSETTLED, State
 from semel.stores.base import CountUnsettled, FindRecord, Sweep
 from semel.stores.sqlite import SqliteStore, statements
 from semel.stores.sqlite.schema import APPLICATION_ID, open_database

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from semel import audit_export
-from semel.audit import fold, told_by
-from semel.audit_report import verify
-from semel.clock import SYSTEM
+from semel.audit import export
+from semel.audit.events import fold, told_by
+from semel.audit.verify import verify
 from semel.errors import OpenError, StoreCorrupt, StoreUnavailable
-from semel.record import Address, State
+from semel.kernel.clock import SYSTEM
+from semel.kernel.record import Address, State
 from semel.stores.base import AppendEvents, ListRecords, ReadEvents, SealEvents, Sweep
 from semel.stores.sqlite import SqliteStore
 from semel.stores.sqlite.schema import APPLICATION_ID, open_database
@@ -440,7 +440,7 @@ def test_an_event_of_another_form_breaks_the_log_and_no_reader(path, assignment)
         found = verify(store)
         assert [(each.seal, each.wrong) for each in found.breaks] == [(1, "changed")]
         with pytest.raises(StoreCorrupt):
-            list(audit_export.lines(store, None))
+            list(export.exported_lines(store, None))
 
 
 def test_the_step_of_an_event_that_cannot_be_read_is_damage(path) -> None:
@@ -449,7 +449,7 @@ def test_the_step_of_an_event_that_cannot_be_read_is_damage(path) -> None:
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("UPDATE semel_events SET step = '{'")
         with pytest.raises(StoreCorrupt):
-            list(audit_export.lines(store, None))
+            list(export.exported_lines(store, None))
 
 
 def test_a_missing_secret_key_is_damage(path) -> None:

@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import semel
+from semel.call.step import current_step
 from semel.errors import NoStep, ScopeDenied, StepError
-from semel.ledger import Ledger
-from semel.step import current_step
+from semel.ledger.ledger import Ledger
 from semel.stores.memory import MemoryStore
 from tests.tools import a_step, another_process, declared, the_record
 

@@ -4,10 +4,10 @@ import threading
 
 import pytest
 
-from semel.ledger import Ledger
-from semel.record import Look
+from semel.kernel.record import Look
+from semel.ledger.ledger import Ledger
+from semel.ledger.sweep import SweepReport
 from semel.stores.base import ReadEvents, ReadSeals
-from semel.sweep import SweepReport
 from semel.testing import Crash, crashing
 from tests.tools import a_step, declared, kinds, state, the_record
 

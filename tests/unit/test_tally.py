@@ -2,8 +2,8 @@
 
 import threading
 
-from semel.record import Address, Record, apply
-from semel.tally import REFUSED, Hit, Tally
+from semel.kernel.record import Address, Record, apply
+from semel.ledger.counters import REFUSED, Hit, Tally
 from tests.commands import A, claim, settle
 
 HIT = Hit(REFUSED, Address("acme", "tool", ""), "pay", "1.0.0", "", "NO_STEP", "conv", "[]", "")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from semel.errors import EffectFailed, InFlight, OutcomeUnknown, StoreUnavailable
-from semel.ledger import Ledger
+from semel.ledger.ledger import Ledger
 from semel.stores.base import ReadEvents
 from semel.stores.memory import MemoryStore
 from semel.testing import CRASH_POINTS, Crash, FakeClock, crashing, hammer

@@ -7,11 +7,11 @@ import pytest
 
 import semel
 from semel import errors
+from semel.contract.result import ToolCall, ToolResult
 from semel.errors import InvalidArguments, NoStep, ScopeDenied, VersionMismatch
-from semel.ledger import Ledger
-from semel.limits import ARGUMENT_BYTES_MAX
-from semel.record import Address, Claim
-from semel.result import ToolCall, ToolResult
+from semel.kernel.limits import ARGUMENT_BYTES_MAX
+from semel.kernel.record import Address, Claim
+from semel.ledger.ledger import Ledger
 from semel.stores.memory import MemoryStore
 from semel.testing import Crash, FakeClock, crashing
 from tests.tools import a_step, declared, events, keyed, kinds, state, the_record
@@ -352,7 +352,7 @@ def test_a_key_reused_while_the_first_call_is_in_doubt_is_refused_too(ledger, wa
 
 
 def test_the_derived_key_of_one_tool_given_by_hand_to_another_is_refused_by_whoever_comes_second(ledger):
-    from semel.keys import derive
+    from semel.kernel.keys import derive
 
     pay, charge = declared(name="pay")(echo), declared(name="charge")(echo)
     with a_step(ledger) as step:

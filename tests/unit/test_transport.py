@@ -44,8 +44,8 @@ import urllib3.exceptions
 from google.auth import exceptions as google_auth_errors
 from mcp.shared.exceptions import MCPError
 
-from semel.meaning import Meaning, meaning
-from semel.transport import OPEN
+from semel.contract.meaning import Meaning, meaning
+from semel.contract.transport import OPEN
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # about their own imports

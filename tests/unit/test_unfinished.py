@@ -8,8 +8,9 @@ import pytest
 
 import semel
 from semel import errors
-from semel.audit_report import verify
-from semel.ledger import Ledger
+from semel.audit.verify import verify
+from semel.call.unfinished import Unfinished
+from semel.ledger.ledger import Ledger
 from semel.stores.memory import MemoryStore
 from semel.testing import FlakyStore
 from tests.tools import a_step, declared, events, keyed
@@ -257,7 +258,7 @@ def test_a_replay_from_memory_finishes_a_call_too(ledger, bank):
     pay, conversation = tool_of(bank), ledger.conversation("conv-42")
     with conversation.step() as step:
         thread_of(lambda: a_step(ledger, "0").run(pay, "a"))
-        step.open_calls.leave(semel.unfinished.Unfinished("pay", "X", "", "", pay_key(ledger)))
+        step.open_calls.leave(Unfinished("pay", "X", "", "", pay_key(ledger)))
         pay("a")
     assert conversation.position == 1
 

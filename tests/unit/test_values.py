@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from pydantic import AnyUrl, BaseModel, Field, SecretStr, field_serializer, model_serializer
 from typing_extensions import TypedDict
 
+from semel.contract.values import Unstorable, Values
 from semel.errors import ContractError
-from semel.values import Unstorable, Values
 
 NEW_YEAR = datetime(2024, 1, 1, tzinfo=UTC)
 

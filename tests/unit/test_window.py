@@ -14,8 +14,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 import semel
-from semel import window as module
-from semel.window import FORMAT, DedupWindow
+from semel.windows import entity as module
+from semel.windows.entity import FORMAT, DedupWindow
 
 MONDAY = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -447,7 +447,7 @@ def test_it_reads_no_clock_and_needs_only_the_standard_library() -> None:
     origins = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     origins |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     allowed = {"__future__", "collections", "collections.abc", "datetime", "hashlib", "types", "typing"}
-    assert origins == {*allowed, "semel.durations", "semel.ages"}
+    assert origins == {*allowed, "semel.kernel.durations", "semel.windows.ages"}
 
 
 # --- what it counts -------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from semel.lab.runbooks import window as runbook
 from semel.lab.runbooks import window_report as page
 from semel.lab.runbooks import window_work
 from semel.lab.runbooks.book import Book
-from semel.window import DedupWindow
+from semel.windows.entity import DedupWindow
 
 DAYS, SIZES = 70, (100, 20_000, 25_000)
 

@@ -11,14 +11,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 import semel
-from semel.age_book import KEY, TOOL, AgeBook, Subject
-from semel.ages import Ages
 from semel.cli import main
-from semel.ledger import Ledger
+from semel.ledger.ledger import Ledger
 from semel.stores.base import Store
 from semel.stores.memory import MemoryStore
 from semel.testing import FakeClock
-from semel.window_advice import advise
+from semel.windows.advice import advise
+from semel.windows.age_counters import KEY, TOOL, AgeBook, Subject
+from semel.windows.ages import Ages
 from tests.tools import a_step, another_process, declared
 
 SECOND, HOUR, DAY = 1_000_000, 3_600_000_000, 86_400_000_000

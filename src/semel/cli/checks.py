@@ -14,13 +14,15 @@ import click
 import orjson
 from rich.text import Text
 
-from semel import audit_export, audit_report, doctor
-from semel.audit import Seal
-from semel.audit_report import Verification
+from semel.audit.events import Seal
+from semel.audit.export import exported_lines
+from semel.audit.verify import Verification
+from semel.audit.verify import verify as verify_chain
 from semel.cli.desk import Desk, lists_tenants, looks_at_store, looks_at_store_itself
 from semel.cli.doors import Data
-from semel.durations import microseconds
 from semel.errors import StoreCorrupt
+from semel.kernel.durations import microseconds
+from semel.ledger import doctor
 from semel.stores.base import Finding
 
 _HASH = re.compile("[0-9A-Fa-f]{64}")
@@ -82,7 +84,7 @@ def verify(desk: Desk, heads: tuple[bytes, ...]) -> int:
     a log that was rewritten as a whole, seals included, is noticed by that alone.
     """
     with desk.out.progress("Verifying events") as progress, desk.ledger() as ledger:
-        found = audit_report.verify(ledger.store, tenants=(desk.tenant,), heads=heads, progress=progress)
+        found = verify_chain(ledger.store, tenants=(desk.tenant,), heads=heads, progress=progress)
     if desk.out.as_json:
         desk.out.data(_verified(found))
     else:
@@ -245,7 +247,7 @@ def export(desk: Desk) -> None:
 def _events(desk: Desk) -> Iterator[Iterator[Data]]:
     if desk.all_tenants:
         with desk.ledger("A gateway's key opens one tenant, so --all-tenants reads the store") as ledger:
-            yield audit_export.lines(ledger.store, None)
+            yield exported_lines(ledger.store, None)
         return
     with desk.door() as door:
         yield door.events()

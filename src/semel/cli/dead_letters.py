@@ -10,7 +10,7 @@ from semel.cli.desk import Desk, lists_tenants, looks_at_store
 from semel.cli.doors import Data
 from semel.cli.output import Cell
 from semel.cli.records import age
-from semel.clock import SYSTEM
+from semel.kernel.clock import SYSTEM
 
 
 @click.group("dead-letters")

@@ -18,7 +18,7 @@ from click.core import ParameterSource
 from semel.cli.doors import Data, Door, Lists
 from semel.cli.output import Cell, Output
 from semel.errors import OpenError
-from semel.ledger import DEFAULT_URL, Ledger, url_of_store
+from semel.ledger.ledger import DEFAULT_URL, Ledger, url_of_store
 from semel.stores.urls import hide_password, need, open_store
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from semel.cli.desk import Desk
 from semel.cli.output import Output
 from semel.flow.cabinet import Cabinet
 from semel.gateway.auth import CACHED_S, ROLES, ApiKey, ApiKeys
-from semel.ledger import DEFAULT_URL, url_of_store
+from semel.ledger.ledger import DEFAULT_URL, url_of_store
 from semel.stores.base import Store
 from semel.stores.urls import open_store
 

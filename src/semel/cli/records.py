@@ -13,8 +13,8 @@ from rich.text import Text
 from semel.cli.desk import Desk, lists_tenants, looks_at_store
 from semel.cli.doors import Data, Verdict
 from semel.cli.output import Cell, compact
-from semel.clock import SYSTEM
-from semel.records import DID_NOT_HAPPEN, HAPPENED, NO_RESULT, STATES
+from semel.kernel.clock import SYSTEM
+from semel.ledger.records import DID_NOT_HAPPEN, HAPPENED, NO_RESULT, STATES
 
 _STYLES = {
     "in_doubt": "bold red",

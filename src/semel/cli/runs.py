@@ -11,8 +11,8 @@ from semel.cli.desk import Desk, lists_tenants, looks_at_store
 from semel.cli.doors import Data
 from semel.cli.output import Cell, compact
 from semel.cli.records import age
-from semel.clock import SYSTEM
 from semel.gateway.bodies import RunStatus
+from semel.kernel.clock import SYSTEM
 
 
 @click.group()

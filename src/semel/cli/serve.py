@@ -13,7 +13,7 @@ import click
 from semel.cli.output import Output
 from semel.flow.cabinet import Cabinet
 from semel.flow.workflows import Workflows
-from semel.ledger import DEFAULT_URL
+from semel.ledger.ledger import DEFAULT_URL
 from semel.stores.base import Store
 from semel.stores.urls import hide_password, need, open_store
 

@@ -20,7 +20,7 @@ from semel.errors import (
     StoreCorrupt,
     StoreUnavailable,
 )
-from semel.records import NO_RESULT
+from semel.ledger.records import NO_RESULT
 from semel.stores.urls import hide_password
 
 _V1 = "/api/v1"

@@ -11,10 +11,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 import orjson
 
-from semel import audit_export, audit_report, catalogue, window_advice
-from semel.age_book import SHELF as AGES
-from semel.approvals import ApprovalRequest, Approvals, Decision
-from semel.catalogue import SHELF as TOOLS
+from semel.audit import export, verify
 from semel.cli.doors import Data, Progress, Verdict
 from semel.errors import ResultInvalid
 from semel.flow import shelves
@@ -25,10 +22,15 @@ from semel.flow.problems import Problem
 from semel.flow.values import Answer, Caller, Page
 from semel.gateway import settings
 from semel.gateway.every_record import Correction, EveryRecord, Said, Wanted
-from semel.record import UNSETTLED, State
+from semel.kernel.record import UNSETTLED, State
+from semel.ledger import catalogue
+from semel.ledger.catalogue import SHELF as TOOLS
+from semel.questions.approvals import ApprovalRequest, Approvals, Decision
 from semel.stores.base import CountUnsettled, Store
 from semel.stores.documents import Tenants
 from semel.stores.urls import need
+from semel.windows import advice
+from semel.windows.age_counters import SHELF as AGES
 
 T = TypeVar("T")
 
@@ -136,15 +138,15 @@ class StoreDoor:
     # --- reports -----------------------------------------------------------------------------------
 
     def windows(self, tool: str | None) -> list[Data]:
-        found = window_advice.advise(self._store, self._tenant, tool)
-        return [window_advice.as_data(each) for each in found]
+        found = advice.advise(self._store, self._tenant, tool)
+        return [advice.as_data(each) for each in found]
 
     def duplicates(self, within: str, progress: Progress) -> Data:
-        found = audit_report.duplicates(self._store, self._tenant, within=within, progress=progress)
-        return audit_export.duplicates(found)
+        found = verify.find_duplicates(self._store, self._tenant, within=within, progress=progress)
+        return export.duplicates(found)
 
     def events(self) -> Iterator[Data]:
-        return audit_export.lines(self._store, self._tenant)
+        return export.exported_lines(self._store, self._tenant)
 
     def _caller(self) -> Caller:
         return Caller(self._tenant, self._person())

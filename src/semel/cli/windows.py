@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import click
 from rich.text import Text
 
-from semel.age_book import ENTITY, KEY
 from semel.cli.desk import Desk, lists_tenants, looks_at_store
 from semel.cli.doors import Data
 from semel.cli.output import Cell
-from semel.durations import microseconds
+from semel.kernel.durations import microseconds
+from semel.windows.age_counters import ENTITY, KEY
 
 # Where the columns of the small picture end: each of them is a bound that ages are counted by.
 _COLUMNS = ("1s", "10s", "1m", "10m", "1h", "6h", "24h", "3d", "7d", "30d")

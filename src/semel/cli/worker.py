@@ -16,17 +16,17 @@ import orjson
 from rich.console import Console
 from rich.status import Status
 
-from semel.bus import open_bus
 from semel.cli.output import clean
-from semel.clock import Clock, rfc3339
-from semel.durations import microseconds
+from semel.contract.handlers import Handler
 from semel.errors import OpenError
-from semel.ledger import DEFAULT_URL, Ledger, url_of_store
-from semel.probing import contracts_in
+from semel.flow.bus import open_bus
+from semel.kernel.clock import Clock, rfc3339
+from semel.kernel.durations import microseconds
+from semel.ledger.ledger import DEFAULT_URL, Ledger, url_of_store
+from semel.ledger.probing import contracts_in
 from semel.stores.urls import hide_password, need, open_store
 from semel.worker import module as modules
 from semel.worker.doors import Away, Door
-from semel.worker.handlers import Handler
 from semel.worker.work import Worker
 
 if TYPE_CHECKING:

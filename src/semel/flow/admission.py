@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import orjson
 
-from semel.audit import Event
+from semel.audit.events import Event
 from semel.flow import shelves
 from semel.flow.cabinet import Cabinet
 from semel.flow.keys import KeyRecord, Keys

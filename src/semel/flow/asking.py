@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, TypeVar
 
-from semel.clock import Clock
 from semel.errors import StoreUnavailable
+from semel.kernel.clock import Clock
 from semel.stores.base import Query, Store
 from semel.stores.documents import Commit
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from semel.audit import Event
+from semel.audit.events import Event
 from semel.errors import StoreUnavailable
 from semel.flow import asking
 from semel.flow.asking import Asking

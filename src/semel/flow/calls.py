@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from semel.clock import Clock
 from semel.flow import shelves
 from semel.flow.asking import Asking, new_id, new_tag
 from semel.flow.model import Job, job_of
 from semel.flow.progress import Change, ended
-from semel.record import SETTLED, State
+from semel.kernel.clock import Clock
+from semel.kernel.record import SETTLED, State
 from semel.stores.base import FindRecord
 from semel.stores.documents import Document, Fetch
 

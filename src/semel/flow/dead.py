@@ -12,7 +12,6 @@ from typing import Any
 
 import orjson
 
-from semel.clock import rfc3339
 from semel.flow import shelves
 from semel.flow.cabinet import Cabinet
 from semel.flow.inbox import KEPT_US, RETRY
@@ -20,8 +19,9 @@ from semel.flow.keys import Keys
 from semel.flow.model import Message, to_bytes
 from semel.flow.problems import Problem
 from semel.flow.values import Answer, Caller, Page, next_after
-from semel.keys import frame
-from semel.limits import MESSAGE_CHARS_MAX
+from semel.kernel.clock import rfc3339
+from semel.kernel.keys import frame
+from semel.kernel.limits import MESSAGE_CHARS_MAX
 from semel.stores.documents import Document, Draft, Place, Scan
 
 DEAD = "dead"

@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 import orjson
 
-from semel.clock import Clock, rfc3339
 from semel.flow import progress, views
 from semel.flow.asking import Asking, new_id, new_tag
 from semel.flow.model import LIVE_RUN, Decision, Gate, Job, Run, job_of, run_of
 from semel.flow.problems import Problem
 from semel.flow.progress import Change
 from semel.flow.values import Answer, Caller
+from semel.kernel.clock import Clock, rfc3339
 from semel.stores.documents import Commit, Document, Fetch
 
 # The one refusal that is noted: the others are late, or for somebody else; this one is a rule that was tried.

@@ -9,7 +9,6 @@ from typing import Any
 
 import orjson
 
-from semel.clock import rfc3339
 from semel.flow import progress, shelves, views
 from semel.flow.cabinet import Cabinet
 from semel.flow.keys import KeyRecord, Keys, fingerprint
@@ -18,6 +17,7 @@ from semel.flow.problems import Problem
 from semel.flow.progress import Change
 from semel.flow.values import Answer, Caller
 from semel.flow.workflows import gate
+from semel.kernel.clock import rfc3339
 from semel.stores.documents import Document, Room, Scan
 
 # Live jobs of a tenant: a client in a loop is stopped before it fills the store.

@@ -17,14 +17,14 @@ from typing import Any
 
 import orjson
 
-from semel.clock import rfc3339
 from semel.flow import shelves
 from semel.flow.cabinet import Cabinet
 from semel.flow.large import as_canonical
 from semel.flow.model import reads, to_bytes
 from semel.flow.problems import Problem
 from semel.flow.values import Answer, Page, next_after
-from semel.keys import canonical, frame
+from semel.kernel.clock import rfc3339
+from semel.kernel.keys import canonical, frame
 from semel.stores.documents import Document, Draft, Place, Scan
 
 Items = list[dict[str, Any]]

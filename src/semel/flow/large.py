@@ -10,12 +10,12 @@ from typing import Any
 
 import orjson
 
-from semel.keys import unknown
+from semel.kernel.keys import unknown
 
 
 class LargeJson:
     """`json`: the value with the members of every object sorted, so that digests over it agree with those of
-    a value that was read; `canonical`: as semel.keys has it.
+    a value that was read; `canonical`: as semel.kernel.keys has it.
     """
 
     __slots__ = ("canonical", "json")
@@ -33,7 +33,7 @@ def as_json(value: Any) -> orjson.Fragment:
 
 
 def as_canonical(value: Any) -> Any:
-    """For semel.keys.canonical, which asks likewise."""
+    """For semel.kernel.keys.canonical, which asks likewise."""
     if isinstance(value, LargeJson):
         return orjson.Fragment(value.canonical)
     raise unknown(value)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from semel import audit
-from semel.audit import Event
+from semel.audit import events
+from semel.audit.events import Event
 from semel.flow import shelves, views
 from semel.flow.model import LIVE_JOB, Decision, Gate, Job, Message, Question, Run, Step, to_bytes
 from semel.stores.documents import Commit, Draft, Place
@@ -98,7 +98,7 @@ class Change:
 def begin(change: Change, run: Run) -> None:
     """The run exists, and what depends on nothing is a job."""
     change.run = run
-    change.note_run(audit.STARTED, run.submitted_by, f"rerun of {run.rerun_of}" if run.rerun_of else "")
+    change.note_run(events.STARTED, run.submitted_by, f"rerun of {run.rerun_of}" if run.rerun_of else "")
     change.tell("run.started", by=run.submitted_by)
     change.ring("run.started", f"{change.tenant}:{run.run_id}:started")
     _go_on(change)
@@ -164,7 +164,7 @@ def open_job(change: Change, job: Job, gate: Gate | None) -> Job:
         question = Question(change.now_us + gate.expires_in_us, gate.reason)
         change.ring("job.waiting", f"{change.tenant}:{job.job_id}:waiting", job)
         waiting = change.put(replace(job, status="waiting", question=question))
-        change.note(audit.WAITING, waiting, job.submitted_by, gate.reason)
+        change.note(events.WAITING, waiting, job.submitted_by, gate.reason)
         return waiting
     return queue(change, job, f"{change.tenant}:{job.job_id}:queued")
 
@@ -204,7 +204,7 @@ def end_run(
 ) -> None:
     """The run has ended, and its slot is free as soon as this is written."""
     change.run = replace(_run(change), status=status, ended_us=change.now_us, result=result, error=error)
-    change.note_run(audit.ENDED, by or "", error["code"] if error else "")
+    change.note_run(events.ENDED, by or "", error["code"] if error else "")
     change.tell(f"run.{status}", by=by)
     change.ring("run.ended", f"{change.tenant}:{change.run.run_id}:ended")
 
@@ -213,7 +213,7 @@ def cancel_run(change: Change, jobs: list[Job], by: str) -> None:
     """The run and all of it that lives are cancelled."""
     for job in jobs:
         if job.status == "waiting":
-            change.note(audit.CANCELLED, job, by, "")
+            change.note(events.CANCELLED, job, by, "")
         change.put(ended(change, job, "cancelled"))
     for step in _run(change).steps:
         if step.status in LIVE_JOB or step.status == "pending":
@@ -277,7 +277,7 @@ def fail(change: Change, job: Job, error: dict[str, Any]) -> None:
 def cancel_job(change: Change, job: Job, by: str) -> None:
     """Nobody works on it any more. Of a run, what depends on it is skipped, and the run fails in the end."""
     if job.status == "waiting":
-        change.note(audit.CANCELLED, job, by, "")
+        change.note(events.CANCELLED, job, by, "")
     change.tell("job.cancelled", job, by=by)
     _end_step_of(change, change.put(ended(change, job, "cancelled")))
 
@@ -301,7 +301,7 @@ def decide(change: Change, job: Job, decision: Decision) -> None:
 def expire(change: Change, job: Job) -> None:
     """Nobody answered in time."""
     error = {"code": "approval_expired", "message": "Nobody decided in time.", "retriable": False}
-    change.note(audit.EXPIRED, job, "", "")
+    change.note(events.EXPIRED, job, "", "")
     _deny(change, replace(job, error=error))
 
 

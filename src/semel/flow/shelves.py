@@ -19,8 +19,8 @@ message             message/<id>          outbox: when
 handled message     inbox/<consumer>/<id> expiry
 dead letter         dead_<digest>         dead: when it was put aside; expiry
 the tenant's lock   lock
-ages of retries     ages/<kind>/<name>    ages: 0 (semel.age_book)
-tool                tool/<name>           tools: first seen; expiry (semel.catalogue)
+ages of retries     ages/<kind>/<name>    ages: 0 (semel.windows.age_counters)
+tool                tool/<name>           tools: first seen; expiry (semel.ledger.catalogue)
 """
 
 from __future__ import annotations

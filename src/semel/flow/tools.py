@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from semel import catalogue
-from semel.catalogue import SHELF, Entry
 from semel.flow.cabinet import Cabinet
 from semel.flow.values import Page, next_after
+from semel.ledger import catalogue
+from semel.ledger.catalogue import SHELF, Entry
 from semel.stores.documents import Scan
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
-from semel.clock import Clock
 from semel.errors import SemelError, StoreCorrupt
 from semel.flow import calls, progress, shelves
 from semel.flow.asking import Asking, new_id, new_tag
@@ -16,6 +15,7 @@ from semel.flow.cabinet import Cabinet
 from semel.flow.keys import key_record
 from semel.flow.model import Job, job_of, run_of
 from semel.flow.progress import Change
+from semel.kernel.clock import Clock
 from semel.stores.documents import Commit, Document, Draft, Fetch, Place, Scan, Scanned, Tenants, score_on
 
 log = logging.getLogger("semel")

@@ -8,12 +8,12 @@ from typing import Any
 
 import orjson
 
-from semel.audit import STARTED, Event
-from semel.clock import rfc3339
+from semel.audit.events import STARTED, Event
 from semel.flow.large import as_json
 from semel.flow.model import Job, Run, Step
 from semel.flow.shelves import question_status
-from semel.keys import Key, frame
+from semel.kernel.clock import rfc3339
+from semel.kernel.keys import Key, frame
 
 
 def run(value: Run, jobs: Mapping[str, Job]) -> dict[str, Any]:

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from semel.durations import microseconds
 from semel.flow import shelves
 from semel.flow.cabinet import Cabinet
 from semel.flow.model import Gate, Step, Workflow, to_bytes, workflow_of
 from semel.flow.problems import Problem
 from semel.flow.schemas import Checks, HereAndNow
 from semel.flow.values import Page, next_after
+from semel.kernel.durations import microseconds
 from semel.stores.documents import Document, Draft, Place, Scan
 
 MAX_CONCURRENT_RUNS = 10

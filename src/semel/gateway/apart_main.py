@@ -23,7 +23,7 @@ import orjson
 from semel.flow import schemas
 from semel.flow.problems import Problem
 from semel.gateway import strict_json
-from semel.keys import canonical
+from semel.kernel.keys import canonical
 
 # Of processor time, for one piece of work: what the largest body takes, many times over; and short enough
 # that a tenant who asks for it again and again costs the others a fraction of one processor.

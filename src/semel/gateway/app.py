@@ -12,9 +12,8 @@ import orjson
 from starlette.applications import Starlette
 from starlette.routing import Route as Path
 
-from semel.bus.base import Bus
-from semel.clock import rfc3339
 from semel.errors import SemelError
+from semel.flow.bus.base import Bus
 from semel.flow.large import LargeJson
 from semel.flow.problems import Problem
 from semel.flow.values import Caller
@@ -30,6 +29,7 @@ from semel.gateway.services import Services, assemble
 from semel.gateway.settings import Settings
 from semel.gateway.turns import Turns
 from semel.gateway.upkeep import background
+from semel.kernel.clock import rfc3339
 from semel.stores.base import Store
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from semel import audit_export, audit_report
-from semel.audit_export import BEGINNING, Place
+from semel.audit import export, verify
+from semel.audit.export import BEGINNING, Place
 from semel.flow.problems import Problem
 from semel.flow.values import Page
 from semel.gateway.bodies import DuplicatesQuery, ListQuery
@@ -17,9 +17,7 @@ from semel.gateway.incoming import Disconnected
 
 async def list_events(call: Call) -> Reply:
     query: ListQuery = call.query
-    found = await asyncio.to_thread(
-        audit_export.part, call.services.store, call.tenant, _place(call), query.limit
-    )
+    found = await asyncio.to_thread(export.part, call.services.store, call.tenant, _place(call), query.limit)
     after = None if found.next is None else (found.next.seq, str(found.next.lane))
     return call.page(Page(found.lines, after))
 
@@ -34,9 +32,9 @@ async def find_duplicates(call: Call) -> Reply:
     query: DuplicatesQuery = call.query
     async with watching(call) as look:
         found = await asyncio.to_thread(
-            audit_report.duplicates, call.services.store, call.tenant, within=query.within, progress=look
+            verify.find_duplicates, call.services.store, call.tenant, within=query.within, progress=look
         )
-    return data(audit_export.duplicates(found))
+    return data(export.duplicates(found))
 
 
 @asynccontextmanager

@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 
 import orjson
 
-from semel.clock import Clock, rfc3339
 from semel.errors import SemelError
 from semel.flow.cabinet import Cabinet
 from semel.flow.problems import Problem
 from semel.flow.values import Caller
 from semel.gateway.incoming import Incoming
 from semel.gateway.settings import is_loopback
+from semel.kernel.clock import Clock, rfc3339
 from semel.stores.documents import Document, Draft, Place, Scan
 
 ROLES = ("submitter", "worker", "approver", "auditor", "admin")

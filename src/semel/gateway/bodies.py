@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
-from semel.durations import microseconds
-from semel.keys import explicit
-from semel.limits import KEY_BYTES_MAX, MESSAGE_CHARS_MAX, TRACEBACK_BYTES_MAX
+from semel.kernel.durations import microseconds
+from semel.kernel.keys import explicit
+from semel.kernel.limits import KEY_BYTES_MAX, MESSAGE_CHARS_MAX, TRACEBACK_BYTES_MAX
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"
 

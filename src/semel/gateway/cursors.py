@@ -12,7 +12,7 @@ import hmac
 import orjson
 
 from semel.flow.problems import Problem
-from semel.keys import frame
+from semel.kernel.keys import frame
 
 Place = tuple[int, str]
 

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from semel.contract.result_schema import template
 from semel.errors import RecordNotInDoubt
-from semel.explain import DECISIONS, explained, happening
 from semel.flow.approvals import JobApprovals
 from semel.flow.keys import Keys
 from semel.flow.values import Page
 from semel.flow.views import job_of_question
-from semel.record import Record
-from semel.records import NO_RESULT, Records, Resolution
-from semel.result_schema import template
+from semel.kernel.record import Record
+from semel.ledger.explain import DECISIONS, explained, happening
+from semel.ledger.records import NO_RESULT, Records, Resolution
 from semel.stores.base import Store
 
 # Scopes of keys, with the names that the flow files them under.

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import NoReturn
 
 from semel.flow.problems import Problem
-from semel.limits import KEY_BYTES_MAX
+from semel.kernel.limits import KEY_BYTES_MAX
 
 HEADERS = (b"idempotency-key", b"x-idempotency-key")
 QUERY = "idempotency_key"

@@ -14,7 +14,7 @@ from semel.flow.problems import KINDS
 from semel.gateway import problems
 from semel.gateway.bodies import Model, NoQuery
 from semel.gateway.routes import PATH_NAMES, ROUTES, Route
-from semel.limits import KEY_BYTES_MAX
+from semel.kernel.limits import KEY_BYTES_MAX
 
 Schema = dict[str, Any]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from semel.contract import Contract
+from semel.contract.contract import Contract
 from semel.errors import SemelError
-from semel.ledger import Ledger
-from semel.probing import Prober, contracts_in
+from semel.ledger.ledger import Ledger
+from semel.ledger.probing import Prober, contracts_in
 from semel.stores.base import CountUnsettled, Store
 from semel.worker import module as modules
 

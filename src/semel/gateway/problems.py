@@ -12,9 +12,9 @@ import traceback
 
 import orjson
 
-from semel.clock import Clock
 from semel.errors import ApprovalError, RecordNotFound, RecordNotInDoubt, StoreCorrupt, StoreUnavailable
 from semel.flow.problems import KINDS, Problem
+from semel.kernel.clock import Clock
 
 MEDIA = "application/problem+json"
 

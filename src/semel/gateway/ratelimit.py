@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from semel.clock import Clock
 from semel.flow.problems import Problem
+from semel.kernel.clock import Clock
 
 # Tenants remembered. One that is forgotten gets a full bucket again, which is what a quiet one has anyway.
 _TENANTS_MAX = 10_000

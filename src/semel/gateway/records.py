@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any
 
-from semel import window_advice
 from semel.errors import RecordNotInDoubt, ResultInvalid
 from semel.flow.problems import Problem
 from semel.flow.values import Page
@@ -14,17 +13,16 @@ from semel.gateway.audit import watching
 from semel.gateway.bodies import AmendBody, RecordsQuery, ResolveBody, WindowsQuery
 from semel.gateway.call import Call, Reply, shown
 from semel.gateway.every_record import Correction, EveryRecord, Said, Wanted
-from semel.records import DID_NOT_HAPPEN, NO_RESULT
+from semel.ledger.records import DID_NOT_HAPPEN, NO_RESULT
+from semel.windows import advice
 
 
 async def list_windows(call: Call) -> Reply:
     """What the ages of retries say about windows: a few items, so one page."""
     query: WindowsQuery = call.query
     async with watching(call) as look:
-        found = await asyncio.to_thread(
-            window_advice.advise, call.services.store, call.tenant, query.tool, look
-        )
-    return call.page(Page([window_advice.as_data(each) for each in found], None))
+        found = await asyncio.to_thread(advice.advise, call.services.store, call.tenant, query.tool, look)
+    return call.page(Page([advice.as_data(each) for each in found], None))
 
 
 async def list_records(call: Call) -> Reply:

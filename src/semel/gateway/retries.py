@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from semel.age_book import KEY, Subject
-from semel.ages import Ages
 from semel.errors import SemelError
 from semel.flow.keys import key_record
 from semel.gateway.services import Services
+from semel.windows.age_counters import KEY, Subject
+from semel.windows.ages import Ages
 
 
 class RetryAges:

@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from semel.bus import open_bus
-from semel.bus.base import Bus
-from semel.clock import Clock
+from semel.flow.bus import open_bus
+from semel.flow.bus.base import Bus
 from semel.flow.flow import Flow, Policy
 from semel.flow.gate import LockPolicy
 from semel.gateway.apart import Apart
@@ -17,7 +16,8 @@ from semel.gateway.cursors import Cursors
 from semel.gateway.metrics import Metrics
 from semel.gateway.probes import prober_of
 from semel.gateway.settings import Settings
-from semel.probing import Prober
+from semel.kernel.clock import Clock
+from semel.ledger.probing import Prober
 from semel.stores.base import Store
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any, Literal
 
-from semel.durations import microseconds
 from semel.errors import SemelError
-from semel.ledger import DEFAULT_URL
+from semel.kernel.durations import microseconds
+from semel.ledger.ledger import DEFAULT_URL
 
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
 

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from semel.flow.problems import Problem
-from semel.limits import DEPTH_MAX
+from semel.kernel.limits import DEPTH_MAX
 
 _LONG_INTEGER = re.compile(rb"(?<![\d.eE+-])(?:-?\d{19,})(?![\d.eE])")
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")

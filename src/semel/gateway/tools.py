@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from semel import catalogue
 from semel.flow.problems import Problem
 from semel.gateway.bodies import ToolQuery
 from semel.gateway.call import Call, Reply, shown
+from semel.ledger import catalogue
 
 
 async def list_tools(call: Call) -> Reply:

@@ -11,10 +11,10 @@ from semel.errors import SemelError
 from semel.flow import shelves
 from semel.gateway import operate, problems
 from semel.gateway.services import Services
-from semel.record import State
+from semel.kernel.record import State
+from semel.ledger.sweep import Sweeper
 from semel.stores.base import CountUnsettled
 from semel.stores.documents import Count, Tenants
-from semel.sweep import Sweeper
 
 # A lapsed record reads as in doubt, swept or not; sweeping only has to keep up.
 _SWEEP_EVERY_S = 5.0

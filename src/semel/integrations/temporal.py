@@ -39,14 +39,14 @@ from temporalio.worker import (
     WorkflowOutboundInterceptor,
 )
 
-from semel.age_book import ENTITY, Subject
-from semel.ages import Ages
-from semel.durations import Duration
+from semel.call.step import Step
 from semel.errors import NoStep, SemelError, StepError
-from semel.ledger import Ledger
-from semel.limits import NAME_BYTES_MAX
-from semel.step import Step
-from semel.window import DEFAULT_MAX_AGE, DedupWindow
+from semel.kernel.durations import Duration
+from semel.kernel.limits import NAME_BYTES_MAX
+from semel.ledger.ledger import Ledger
+from semel.windows.age_counters import ENTITY, Subject
+from semel.windows.ages import Ages
+from semel.windows.entity import DEFAULT_MAX_AGE, DedupWindow
 
 if workflow.unsafe.in_sandbox() and not workflow.unsafe.is_imports_passed_through():
     # A copy would not see the conversation that a workflow opens with the other one.

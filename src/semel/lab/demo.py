@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import semel
-from semel.clock import SYSTEM
+from semel.kernel.clock import SYSTEM
 from semel.lab.demo_worker import AMOUNT_MINOR
 
 # Where each attempt dies; the fourth is let through.

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
 
-from semel.clock import SYSTEM
+from semel.kernel.clock import SYSTEM
 
 USER, DATABASE = "semel", "postgres"
 

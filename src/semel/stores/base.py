@@ -1,15 +1,15 @@
 """The protocol that every store keeps.
 
-A store performs *commands* (semel.record) as one atomic step each, together with their event, and answers
+A store performs *commands* (kernel/record.py) as one atomic step each, together with their event, and answers
 *queries*. It does both for synchronous callers (`perform`, `ask`) and for asynchronous ones (`aperform`,
-`aask`), which never block their event loop. What a command means is written in `semel.record.apply`.
+`aask`), which never block their event loop. What a command means is written in `semel.kernel.record.apply`.
 
 What a store must hold to, and what tests/conformance checks:
 - a reply is given only after the step is as durable as `durability` says;
 - a command may be repeated by its owner after a lost reply: same answer, no second event;
 - a store that cannot answer raises StoreUnavailable, one that finds damage StoreCorrupt: no driver's errors;
 - once an asynchronous command is submitted it is carried out, also if its caller is cancelled meanwhile;
-- whoever comes back in on a thread that is in the middle of it is refused at once (semel.gates, `entering`).
+- whoever comes back in on a thread that is in the middle of it is refused at once (`waiting.entering`).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, NamedTuple, TypeVar
 
-from semel.audit import Event, Seal
-from semel.clock import SYSTEM, Clock
+from semel.audit.events import Event, Seal
+from semel.contract.transaction import Transaction
 from semel.errors import ContractError
-from semel.gates import Flag, inside
-from semel.limits import SETTLE_WAIT_S
-from semel.record import Address, Command, Record, Reply, State
-from semel.transaction import Transaction
+from semel.kernel.clock import SYSTEM, Clock
+from semel.kernel.limits import SETTLE_WAIT_S
+from semel.kernel.record import Address, Command, Record, Reply, State
+from semel.kernel.waiting import Flag, inside
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ class ListRecords(Query[Sequence[Record]]):
     """Records of a tenant, or of all, whose window is open, newest first, older than `before`.
 
     `states` means effective states: a lapsed record is in doubt, swept or not. Where all of them are
-    unsettled ones (`semel.record.UNSETTLED`), no history of settled records is read, however long it is.
+    unsettled ones (`record.UNSETTLED`), no history of settled records is read, however long it is.
     """
 
     tenant: str | None
@@ -133,7 +133,7 @@ class Whose(NamedTuple):
 class CountUnsettled(Query[Mapping[Whose, int]]):
     """How many unsettled records there are by tenant, tool and effective state, as ListRecords lists them.
 
-    Of one tenant, or of all; in these states, each of `semel.record.UNSETTLED`.
+    Of one tenant, or of all; in these states, each of `semel.kernel.record.UNSETTLED`.
     """
 
     states: frozenset[State] = frozenset((State.IN_DOUBT,))

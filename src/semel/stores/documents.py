@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from semel.audit import Event
+from semel.audit.events import Event
 from semel.stores.base import Query
 
 

@@ -8,11 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar, cast
 
-from semel import audit
-from semel.audit import Event, Seal
-from semel.clock import SYSTEM, Clock
-from semel.gates import entering
-from semel.record import (
+from semel.audit.events import CLOSED, LAPSED, Event, Seal, kind_of, new_event, new_seal
+from semel.kernel.clock import SYSTEM, Clock
+from semel.kernel.record import (
     UNSETTLED,
     Address,
     Claim,
@@ -27,6 +25,7 @@ from semel.record import (
     sweep,
     unsettled_only,
 )
+from semel.kernel.waiting import entering
 from semel.stores.base import (
     AppendEvents,
     CountRecords,
@@ -93,7 +92,7 @@ class MemoryStore(Store):
             if after is None:
                 return Reply(before, now_us, False)
             self._put(at, after)
-            self._tell(audit.kind_of(before, after, command), after, now_us)
+            self._tell(kind_of(before, after, command), after, now_us)
         self.waiters.wake(at)
         return Reply(after, now_us, True)
 
@@ -150,7 +149,7 @@ class MemoryStore(Store):
 
     def _event(self, index: int) -> Event:
         told = self._told[index]
-        event = told if isinstance(told, Event) else audit.event(*told)
+        event = told if isinstance(told, Event) else new_event(*told)
         return event._replace(seq=self._dropped + index + 1)
 
     def _append(self, query: AppendEvents) -> None:
@@ -172,13 +171,13 @@ class MemoryStore(Store):
                 continue
             if (marked := sweep(record, now_us)) is not None:
                 self._put(at, marked)
-                self._tell(audit.LAPSED, marked, now_us)
+                self._tell(LAPSED, marked, now_us)
                 self.waiters.wake(at)
                 lapsed_count += 1
             elif closed(record, now_us):
                 del self._records[at]
                 self._unsettled.pop(at, None)
-                self._tell(audit.CLOSED, record, now_us)
+                self._tell(CLOSED, record, now_us)
                 closed_count += 1
         self._drop_events(now_us - self.audit_kept_us)
         return Swept(lapsed_count, closed_count, more=bool(self._unswept))
@@ -204,7 +203,7 @@ class MemoryStore(Store):
         events = [self._event(index) for index in range(start, len(self._told))[: query.limit]]
         if not events:
             return None
-        seal = audit.seal(previous, events, self.clock.now_us())
+        seal = new_seal(previous, events, self.clock.now_us())
         self._seals.append(seal._replace(leaves=b""))
         return seal
 

@@ -6,8 +6,8 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from semel.audit import Event
-from semel.clock import Clock
+from semel.audit.events import Event
+from semel.kernel.clock import Clock
 from semel.stores.documents import (
     Commit,
     Committed,

@@ -7,10 +7,10 @@ from importlib import import_module
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from semel.clock import SYSTEM, Clock
-from semel.durations import microseconds
 from semel.errors import OpenError
-from semel.limits import SETTLE_WAIT_S
+from semel.kernel.clock import SYSTEM, Clock
+from semel.kernel.durations import microseconds
+from semel.kernel.limits import SETTLE_WAIT_S
 from semel.stores.base import Store
 
 _FORMS = (

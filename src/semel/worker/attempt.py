@@ -9,15 +9,15 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from semel.clock import Clock
+from semel.call.step import Step
+from semel.contract.handlers import Handler
 from semel.errors import ApprovalRequired, SemelError
 from semel.flow.progress import HAND_BACK_S
 from semel.flow.views import conversation
-from semel.ledger import Ledger
-from semel.step import Step
+from semel.kernel.clock import Clock
+from semel.ledger.ledger import Ledger
 from semel.worker import outcome
 from semel.worker.doors import Away, Door, Leased, Lost, Report
-from semel.worker.handlers import Handler
 from semel.worker.loops import Ended, HandlerLoops
 
 # A heartbeat may be lost twice before the lease is.

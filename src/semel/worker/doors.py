@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from semel.contract.handlers import Job
 from semel.errors import SemelError
-from semel.keys import Key
-from semel.worker.handlers import Job
+from semel.kernel.keys import Key
 
 
 class Away(SemelError):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
-from semel.worker.handlers import Handler, marked
+from semel.contract.handlers import Handler, marked
 
 
 class NoHandlers(Exception):

@@ -9,8 +9,8 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from semel.errors import SemelError
 from semel.flow.progress import ATTEMPTS_MAX
-from semel.keys import Uncanonical, canonical
-from semel.limits import DEPTH_MAX, MESSAGE_CHARS_MAX, RESULT_BYTES_MAX
+from semel.kernel.keys import Uncanonical, canonical
+from semel.kernel.limits import DEPTH_MAX, MESSAGE_CHARS_MAX, RESULT_BYTES_MAX
 from semel.worker.doors import Report
 from semel.worker.traces import trace
 

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from semel.bus.base import Bus
-from semel.bus.local import LocalBus
 from semel.errors import StoreUnavailable
+from semel.flow.bus.base import Bus
+from semel.flow.bus.local import LocalBus
 from semel.flow.flow import Flow, Policy
 from semel.flow.inbox import KEPT_US
 from semel.flow.problems import Problem

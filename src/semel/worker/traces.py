@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Iterator
 
 import semel
-from semel.limits import TRACEBACK_BYTES_MAX
+from semel.kernel.limits import TRACEBACK_BYTES_MAX
 
 # Of one exception: the innermost say where it happened; a recursion repeats itself.
 _FRAMES_MAX = 100

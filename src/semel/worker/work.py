@@ -11,13 +11,13 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-from semel.contract import Contract
+from semel.contract.contract import Contract
+from semel.contract.handlers import Handler
 from semel.errors import OpenError
-from semel.ledger import Ledger
-from semel.probing import Prober
+from semel.ledger.ledger import Ledger
+from semel.ledger.probing import Prober
 from semel.worker.attempt import Attempt, Slots, Tell, Workshop
 from semel.worker.doors import Away, Door, Leased
-from semel.worker.handlers import Handler
 from semel.worker.loops import Ended, HandlerLoops
 from semel.worker.traces import whole_trace
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import uvicorn
 
-from semel.clock import SYSTEM
+from semel.kernel.clock import SYSTEM
 from semel.stores.base import Store
 from semel.stores.documents import Commit, Draft
 from semel.stores.urls import open_store

@@ -9,7 +9,7 @@ import hashlib
 import sqlite3
 from time import perf_counter
 
-from semel.clock import SYSTEM
+from semel.kernel.clock import SYSTEM
 from semel.lab.bench.workload import refund
 from semel.stores.sqlite import statements
 

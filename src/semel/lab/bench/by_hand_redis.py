@@ -16,12 +16,12 @@ import redis
 import redis.asyncio
 
 import semel
-from semel.clock import SYSTEM
+from semel.kernel.clock import SYSTEM
+from semel.kernel.record import Address, Asked, Claim, Settle, State, apply
 from semel.lab.bench.by_hand import ARGUMENTS, LEASE_US, OUTCOME, TERMS, WINDOW_US, key_of
 from semel.lab.bench.sides import settled_in
 from semel.lab.servers import RedisServer
-from semel.ledger import Ledger
-from semel.record import Address, Asked, Claim, Settle, State, apply
+from semel.ledger.ledger import Ledger
 from semel.stores.base import Store
 from semel.stores.redis.commands import Desk, lane
 from semel.stores.redis.packing import digest_of, time

@@ -21,7 +21,7 @@ from semel.lab.bench.sides import (
     ThreadedCalls,
     timed_refunds,
 )
-from semel.ledger import Ledger
+from semel.ledger.ledger import Ledger
 
 CROWD = 64
 

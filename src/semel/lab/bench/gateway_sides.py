@@ -22,10 +22,10 @@ from typing import Any, Self
 
 import orjson
 
-from semel.clock import SYSTEM
 from semel.flow import shelves
 from semel.flow.flow import Flow, Policy
 from semel.flow.values import Caller
+from semel.kernel.clock import SYSTEM
 from semel.lab.bench.http_load import Load, Reply, is_ready, request
 from semel.lab.servers import ServerMissing, free_port
 from semel.stores.base import Store

@@ -15,7 +15,7 @@ import psycopg
 import redis
 
 import semel
-from semel.clock import SYSTEM
+from semel.kernel.clock import SYSTEM
 from semel.lab.bench.by_hand_redis import Words, Writer
 from semel.lab.bench.sides import timed_refunds
 from semel.lab.bench.workload import seal

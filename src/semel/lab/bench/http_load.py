@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from time import perf_counter
 from typing import NamedTuple
 
-from semel.clock import SYSTEM
+from semel.kernel.clock import SYSTEM
 
 HOST = "127.0.0.1"
 

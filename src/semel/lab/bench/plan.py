@@ -13,7 +13,7 @@ from semel.lab.bench.figures import Row, at_most
 from semel.lab.bench.sides import Side
 from semel.lab.distance import Distance
 from semel.lab.servers import PostgresServer, RedisServer
-from semel.ledger import Ledger
+from semel.ledger.ledger import Ledger
 
 # Cost must not grow with history; what is left is the depth of the trees and the width of the caches.
 FLAT = at_most(1.5)

@@ -12,11 +12,11 @@ from time import perf_counter
 from typing import Any, Protocol
 
 import semel
-from semel.cache import SettledCache
-from semel.clock import SYSTEM
+from semel.call.cache import SettledCache
+from semel.kernel.clock import SYSTEM
+from semel.kernel.record import State
 from semel.lab.bench import by_hand, workload
-from semel.ledger import Ledger
-from semel.record import State
+from semel.ledger.ledger import Ledger
 from semel.stores.base import CountRecords, ListRecords, ReadEvents
 
 

@@ -10,10 +10,10 @@ from enum import Enum
 
 from pydantic import BaseModel
 
-from semel.clock import SYSTEM
-from semel.declare import tool_contract
-from semel.keys import Key
-from semel.record import Address, Asked, Claim, Park, Settle, State
+from semel.call.declare import tool_contract
+from semel.kernel.clock import SYSTEM
+from semel.kernel.keys import Key
+from semel.kernel.record import Address, Asked, Claim, Park, Settle, State
 from semel.stores.base import SealEvents, Store
 
 # What the tools did, so that a run can prove that it measured effects and not refusals. A list, because

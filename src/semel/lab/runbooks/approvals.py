@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import httpx
 import orjson
 
-from semel.clock import SYSTEM
+from semel.kernel.clock import SYSTEM
 from semel.lab.runbooks.book import Book
 from semel.lab.runbooks.served import Server
 

@@ -18,11 +18,11 @@ from typing import Literal, NamedTuple
 import httpx
 import orjson
 
-from semel.clock import SYSTEM
 from semel.errors import SemelError
 from semel.flow.flow import Flow, Policy
 from semel.flow.gate import LockPolicy
 from semel.flow.values import Caller
+from semel.kernel.clock import SYSTEM
 from semel.lab.runbooks.book import Book
 from semel.lab.runbooks.served import Server
 from semel.stores.base import Store

@@ -15,8 +15,8 @@ from typing import Any
 
 import httpx
 
-from semel.clock import SYSTEM
 from semel.errors import StoreUnavailable
+from semel.kernel.clock import SYSTEM
 
 # A cold start on a busy machine takes a few seconds.
 _START_S = 30.0

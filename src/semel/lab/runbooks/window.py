@@ -18,7 +18,7 @@ from semel.lab import entity_traffic as traffic
 from semel.lab.entity_traffic import DAILY, DAYS, HOSTILE, Life
 from semel.lab.runbooks.book import Book
 from semel.lab.runbooks.window_work import Work, measure
-from semel.window import DedupWindow
+from semel.windows.entity import DedupWindow
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any
 
 from semel.lab import entity_traffic as traffic
-from semel.window import DedupWindow
+from semel.windows.entity import DedupWindow
 
 _PUSHES = 200
 

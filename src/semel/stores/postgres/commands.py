@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from semel.record import (
+from semel.kernel.record import (
     Address,
     Amend,
     Claim,

@@ -22,10 +22,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from semel.clock import SYSTEM
 from semel.errors import SemelError, StoreUnavailable
-from semel.gates import Gates, ServingThread, alone, inside, on_main_thread
-from semel.record import Address, Command, Reply
+from semel.kernel.clock import SYSTEM
+from semel.kernel.record import Address, Command, Reply
+from semel.kernel.waiting import Gates, ServingThread, alone, inside, on_main_thread
 from semel.stores.base import Waiters
 from semel.stores.documents import Commit, Committed
 from semel.stores.postgres import trouble

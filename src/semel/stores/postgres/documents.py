@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from semel.audit import Event
+from semel.audit.events import Event
 from semel.errors import StoreCorrupt
 from semel.stores.documents import (
     Commit,

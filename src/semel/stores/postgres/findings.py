@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from semel.clock import rfc3339
+from semel.kernel.clock import rfc3339
 from semel.stores.base import Finding
 from semel.stores.postgres import statements as sql
 from semel.stores.postgres.wire import Link

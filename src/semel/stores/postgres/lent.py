@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import psycopg
 
+from semel.contract.transaction import refusal
 from semel.stores.postgres import words
-from semel.transaction import refusal
 
 if TYPE_CHECKING:
     _Cursor = psycopg.Cursor[Any]

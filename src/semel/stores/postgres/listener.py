@@ -11,9 +11,9 @@ import select
 import threading
 from collections.abc import Callable
 
-from semel.clock import SYSTEM
-from semel.gates import entering
-from semel.record import Address
+from semel.kernel.clock import SYSTEM
+from semel.kernel.record import Address
+from semel.kernel.waiting import entering
 from semel.stores.base import Waiters
 from semel.stores.postgres import statements as sql
 from semel.stores.postgres.packing import binaries, digest

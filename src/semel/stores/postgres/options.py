@@ -8,8 +8,8 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from semel.durations import microseconds
 from semel.errors import OpenError
+from semel.kernel.durations import microseconds
 from semel.stores.urls import StoreUrl
 
 OWN = ("audit", "schema", "pool", "timeout", "connect_timeout")

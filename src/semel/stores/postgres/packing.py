@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from semel.record import Address
+from semel.kernel.record import Address
 
 _BOOL, _BYTEA, _INT8, _INT4, _TEXT, _VOID, _XID8 = 16, 17, 20, 23, 25, 2278, 5069
 

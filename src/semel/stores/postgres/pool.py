@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from semel.gates import Gates
+from semel.kernel.waiting import Gates
 from semel.stores.postgres import trouble
 from semel.stores.postgres.trouble import Failure
 from semel.stores.postgres.wire import Link

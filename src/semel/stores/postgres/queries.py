@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from semel import audit
-from semel.audit import Event, Seal
-from semel.clock import SYSTEM
-from semel.record import Address, Record, State, unsettled_only
+from semel.audit import events
+from semel.audit.events import Event, Seal
+from semel.kernel.clock import SYSTEM
+from semel.kernel.record import Address, Record, State, unsettled_only
 from semel.stores.base import (
     AppendEvents,
     CountRecords,
@@ -128,13 +128,13 @@ class Answers:
     def _sweep(self, link: Link, query: Sweep) -> Swept:
         found = link.run(sql.SWEEP, (*self.common(), number(query.limit)))
         for kind, *at, _ in found:
-            if kind == audit.LAPSED:
+            if kind == events.LAPSED:
                 self._store.waiters.wake(Address(*at))
         counted = Counter(row[0] for row in found)
         dropped = self._drop_events(link)
         # Fewer than it might look at: then it has seen all that were due.
         more = len(found) >= query.limit or dropped == _RUNS_DROPPED_MAX
-        return Swept(counted[audit.LAPSED], counted[audit.CLOSED], more)
+        return Swept(counted[events.LAPSED], counted[events.CLOSED], more)
 
     def _drop_events(self, link: Link) -> int:
         kept = number(self._store.audit_kept_us)
@@ -158,7 +158,7 @@ class Answers:
         rows = link.run(sql.UNSEALED_EVENTS, (after, number(last_event), number(query.limit)))
         if not rows:
             return None
-        seal = audit.seal(previous, [event_of(row) for row in rows], now_us)
+        seal = events.new_seal(previous, [event_of(row) for row in rows], now_us)
         try:
             link.run(sql.ADD_SEAL, (*map(number, seal[:4]), binary(seal.hash), number(seal.at_us)))
         except Failure as failure:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from semel.audit import Event, Seal
+from semel.audit.events import Event, Seal
 from semel.errors import StoreCorrupt
-from semel.record import SETTLED, Address, Asked, Record, State
+from semel.kernel.record import SETTLED, Address, Asked, Record, State
 
 _STATES: dict[str, State] = {state.value: state for state in State}
 _FREE_OR_CLOSING = frozenset((State.WAITING, State.RELEASED, State.CLEARED, *SETTLED))

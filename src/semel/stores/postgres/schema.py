@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from semel.clock import SYSTEM, Clock
 from semel.errors import OpenError, StoreCorrupt
+from semel.kernel.clock import SYSTEM, Clock
 from semel.stores.postgres import statements as sql
 from semel.stores.postgres.packing import binary, text
 from semel.stores.postgres.statements import Migration

@@ -10,10 +10,11 @@ import weakref
 from collections.abc import Sequence
 from typing import TypeVar, cast
 
-from semel.clock import SYSTEM, Clock
+from semel.contract.transaction import Transaction
 from semel.errors import OpenError, StoreCorrupt
-from semel.gates import entering
-from semel.record import Command, Reply
+from semel.kernel.clock import SYSTEM, Clock
+from semel.kernel.record import Command, Reply
+from semel.kernel.waiting import entering
 from semel.stores.base import AppendEvents, Finding, Query, Store, Waiters
 from semel.stores.documents import Commit
 from semel.stores.postgres import findings, schema, statements, trouble
@@ -27,7 +28,6 @@ from semel.stores.postgres.statements import Migration
 from semel.stores.postgres.transaction import PostgresTransaction
 from semel.stores.postgres.trouble import Failure
 from semel.stores.postgres.wire import Link
-from semel.transaction import Transaction
 
 T = TypeVar("T")
 

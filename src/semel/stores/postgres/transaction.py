@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from psycopg import pq
 
-from semel.gates import entering, within
-from semel.record import Reply, Settle
+from semel.contract.transaction import End, Transaction, TransactionBroken
+from semel.kernel.record import Reply, Settle
+from semel.kernel.waiting import entering, within
 from semel.stores.base import Waiters
 from semel.stores.postgres import statements as sql
 from semel.stores.postgres import trouble
@@ -17,7 +18,6 @@ from semel.stores.postgres.packing import digest, text
 from semel.stores.postgres.pool import Place, Pool
 from semel.stores.postgres.trouble import Failure
 from semel.stores.postgres.wire import Link
-from semel.transaction import End, Transaction, TransactionBroken
 
 # What a tool's connection leads to once its call is over: whoever keeps it finds it closed.
 _NOWHERE = pq.PGconn.connect_start(b"host='' port=none")

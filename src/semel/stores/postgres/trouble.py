@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from semel.errors import OpenError, SemelError, StoreCorrupt, StoreUnavailable
-from semel.record import Claim, Park, Release, Renew, Resolve, Retake, Settle
+from semel.kernel.record import Claim, Park, Release, Renew, Resolve, Retake, Settle
 
 _RESUMES = "service resumes by itself."
 

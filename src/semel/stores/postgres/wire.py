@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 from psycopg import pq
 
-from semel.clock import SYSTEM
+from semel.kernel.clock import SYSTEM
 from semel.stores.postgres.packing import READERS, number
 from semel.stores.postgres.statements import ECHO, Step
 from semel.stores.postgres.trouble import Failure

@@ -7,8 +7,8 @@ from typing import Any
 
 import hiredis
 
-from semel.clock import SYSTEM
 from semel.errors import StoreUnavailable
+from semel.kernel.clock import SYSTEM
 from semel.stores.redis import trouble
 from semel.stores.redis.commands import Request
 from semel.stores.redis.nodes import Nodes

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from semel.audit import ASKED, CLAIMED, SETTLED
-from semel.clock import SYSTEM
+from semel.audit.events import ASKED, CLAIMED, SETTLED
 from semel.errors import StoreCorrupt
-from semel.record import (
+from semel.kernel.clock import SYSTEM
+from semel.kernel.record import (
     Address,
     Amend,
     Asked,

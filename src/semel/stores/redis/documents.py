@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from semel.audit import Event
+from semel.audit.events import Event
 from semel.stores.documents import (
     Commit,
     Committed,

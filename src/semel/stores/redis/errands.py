@@ -7,10 +7,10 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from semel.clock import SYSTEM
 from semel.errors import SemelError, StoreUnavailable
-from semel.gates import Gates, ServingThread, inside
-from semel.record import Command
+from semel.kernel.clock import SYSTEM
+from semel.kernel.record import Command
+from semel.kernel.waiting import Gates, ServingThread, inside
 
 log = logging.getLogger("semel")
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import hiredis
 
-from semel.clock import SYSTEM
 from semel.errors import OpenError, StoreCorrupt, StoreUnavailable
+from semel.kernel.clock import SYSTEM
 from semel.stores.redis import scripts, settings, trouble
 from semel.stores.redis.calls import Calls
 from semel.stores.redis.commands import Lane, lane

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from semel.durations import microseconds
+from semel.kernel.durations import microseconds
 from semel.stores.urls import StoreUrl
 
 _PREFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")

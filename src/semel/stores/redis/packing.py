@@ -17,9 +17,9 @@ import zlib
 from collections.abc import Sequence
 from functools import lru_cache
 
-from semel.audit import Event, Seal
+from semel.audit.events import Event, Seal
 from semel.errors import StoreCorrupt
-from semel.record import SETTLED, Address, Asked, Record, State
+from semel.kernel.record import SETTLED, Address, Asked, Record, State
 from semel.stores.documents import Document, Draft, Place
 from semel.stores.redis.scripts import STATES
 

@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
-from semel import audit
-from semel.audit import Event, Seal
+from semel.audit import events
+from semel.audit.events import Event, Seal
 from semel.errors import StoreCorrupt
-from semel.record import Address, Record, State, closed, effective_state, unsettled_only
+from semel.kernel.record import Address, Record, State, closed, effective_state, unsettled_only
 from semel.stores.base import (
     AppendEvents,
     CountRecords,
@@ -472,7 +472,7 @@ def seal_events(desk: Desk, query: SealEvents) -> Asking:
         page = yield from _page(desk, lane, previous.last_seq if previous else 0, query.limit)
         if not page:
             return None
-        seal = audit.seal(previous, [event for event, _ in page], 0)
+        seal = events.new_seal(previous, [event for event, _ in page], 0)
         words = (desk.store_id, desk.now(), b"%d" % (seal.number - 1), seal_body(seal))
         (at_us,) = yield [Request(lane.number, scripts.ADD_SEAL, (lane.seals, lane.lane, *words))]
         trouble.check(at_us)

@@ -11,7 +11,7 @@ import hashlib
 from importlib.resources import files
 from typing import NamedTuple
 
-from semel.record import LAPSED, PROBE, REFUSED_LATER, State
+from semel.kernel.record import LEASE_LAPSED, PROBE, REFUSED_LATER, State
 
 CODES: dict[State, int] = {state: code for code, state in enumerate(State, 1)}
 STATES: dict[int, State] = {code: state for state, code in CODES.items()}
@@ -45,7 +45,7 @@ def _constants() -> str:
     codes = ", ".join(f"{state.value} = {code}" for state, code in CODES.items())
     return (
         f"local STATES, CODES = {{{states}}}, {{{codes}}}\n"
-        f"local LAPSED, REFUSED_LATER, PROBE = '{LAPSED}', '{REFUSED_LATER}', '{PROBE}'\n"
+        f"local LEASE_LAPSED, REFUSED_LATER, PROBE = '{LEASE_LAPSED}', '{REFUSED_LATER}', '{PROBE}'\n"
     )
 
 

@@ -11,10 +11,10 @@ from typing import Any, TypeVar, cast
 
 import hiredis
 
-from semel.clock import SYSTEM, Clock
 from semel.errors import SemelError, StoreCorrupt
-from semel.gates import alone, entering, inside
-from semel.record import Address, Command, Look, Reply
+from semel.kernel.clock import SYSTEM, Clock
+from semel.kernel.record import Address, Command, Look, Reply
+from semel.kernel.waiting import alone, entering, inside
 from semel.stores.base import Finding, Query, Store
 from semel.stores.redis import documents, opening, queries, settings, trouble
 from semel.stores.redis.calls import Calls

@@ -8,7 +8,7 @@ from typing import Any
 import hiredis
 
 from semel.errors import OpenError, SemelError, StoreCorrupt, StoreUnavailable
-from semel.record import Claim, Park, Release, Renew, Resolve, Retake, Settle
+from semel.kernel.record import Claim, Park, Release, Renew, Resolve, Retake, Settle
 
 _RESUMES = "service resumes by itself."
 

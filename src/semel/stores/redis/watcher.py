@@ -13,10 +13,10 @@ from collections.abc import Callable
 
 import hiredis
 
-from semel.clock import SYSTEM
 from semel.errors import SemelError
-from semel.gates import entering
-from semel.record import Address, Reply, State, lapsed
+from semel.kernel.clock import SYSTEM
+from semel.kernel.record import Address, Reply, State, lapsed
+from semel.kernel.waiting import entering
 from semel.stores.base import Waiters
 from semel.stores.redis.wire import Wire, packed
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import hiredis
 
-from semel.clock import SYSTEM
 from semel.errors import SemelError
+from semel.kernel.clock import SYSTEM
 from semel.stores.redis import trouble
 from semel.stores.redis.options import Node, Options
 

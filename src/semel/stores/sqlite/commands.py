@@ -6,9 +6,9 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from semel import audit
-from semel.record import (
-    LAPSED,
+from semel.audit.events import CLOSED, LAPSED, REVIVED, Event, Seal, new_event, new_seal, of
+from semel.kernel.record import (
+    LEASE_LAPSED,
     REFUSED_LATER,
     Address,
     Amend,
@@ -81,7 +81,7 @@ def settle(command: Settle, now_us: int) -> Statement:
 
 
 def park(command: Park, _: int) -> Statement:
-    return sql.PARK, (command.note, *plain(command.at), command.token, LAPSED)
+    return sql.PARK, (command.note, *plain(command.at), command.token, LEASE_LAPSED)
 
 
 def release(command: Release, now_us: int) -> Statement:
@@ -165,7 +165,7 @@ class Performer:
             if too_late(record, row[DUE]):
                 connection.execute(sql.FILE_ANEW, record.asked.at)
         if self._store.audit:
-            self._note(connection, audit.of(None, record, command, now_us))
+            self._note(connection, of(None, record, command, now_us))
         changed.append(record.asked.at)
         return Reply(record, now_us, True)
 
@@ -207,14 +207,14 @@ class Performer:
 
     def _revive(self, connection: sqlite3.Connection, command: Renew, now_us: int) -> Record | None:
         """A lapsed record pending again. A statement of its own: only this kind of renewal has an event."""
-        parameters = (now_us + command.lease_us, *plain(command.at), command.token, LAPSED)
+        parameters = (now_us + command.lease_us, *plain(command.at), command.token, LEASE_LAPSED)
         row = connection.execute(sql.REVIVE, parameters).fetchone()
         if row is None:
             return None
         record = record_of(row)
         if too_late(record, row[DUE]):
             connection.execute(sql.FILE_ANEW, record.asked.at)
-        self._note_if_audited(connection, audit.REVIVED, record, now_us)
+        self._note_if_audited(connection, REVIVED, record, now_us)
         return record
 
     def _look(self, connection: sqlite3.Connection, command: Look, _: list[Address]) -> Reply:
@@ -229,7 +229,7 @@ class Performer:
 
     # --- events ----------------------------------------------------------------------------------
 
-    def _note(self, connection: sqlite3.Connection, event: audit.Event | None) -> None:
+    def _note(self, connection: sqlite3.Connection, event: Event | None) -> None:
         if event is not None:
             connection.execute(sql.NOTE_EVENT, (*event[1:4], str(event.key), *event[5:]))
 
@@ -237,22 +237,22 @@ class Performer:
         self, connection: sqlite3.Connection, kind: str, record: Record, now_us: int
     ) -> None:
         if self._store.audit:
-            self._note(connection, audit.event(kind, record, now_us))
+            self._note(connection, new_event(kind, record, now_us))
 
     def _append(self, connection: sqlite3.Connection, query: AppendEvents, _: list[Address]) -> None:
         self._note_all(connection, query.events)
 
-    def _note_all(self, connection: sqlite3.Connection, events: Sequence[audit.Event]) -> None:
+    def _note_all(self, connection: sqlite3.Connection, events: Sequence[Event]) -> None:
         if self._store.audit:
             for event in events:
                 self._note(connection, event)
 
-    def _seal(self, connection: sqlite3.Connection, query: SealEvents, _: list[Address]) -> audit.Seal | None:
+    def _seal(self, connection: sqlite3.Connection, query: SealEvents, _: list[Address]) -> Seal | None:
         events = [event_of(row) for row in connection.execute(sql.UNSEALED_EVENTS, (query.limit,))]
         if not events:
             return None
         last = connection.execute(sql.LAST_SEAL).fetchone()
-        seal = audit.seal(seal_of(last) if last else None, events, self._store.clock.now_us())
+        seal = new_seal(seal_of(last) if last else None, events, self._store.clock.now_us())
         connection.execute(sql.ADD_SEAL, seal[:6])
         connection.execute(sql.TRACE_EVENTS, (seal.first_seq, seal.last_seq))
         return seal
@@ -262,10 +262,10 @@ class Performer:
     def _sweep(self, connection: sqlite3.Connection, query: Sweep, changed: list[Address]) -> Swept:
         now_us, limit = self._store.clock.now_us(), query.limit
         lapsed = self._swept(
-            connection, audit.LAPSED, sql.SWEEP_LAPSED, (LAPSED, now_us, now_us, limit), now_us
+            connection, LAPSED, sql.SWEEP_LAPSED, (LEASE_LAPSED, now_us, now_us, limit), now_us
         )
         closed = self._swept(
-            connection, audit.CLOSED, sql.SWEEP_CLOSED, (now_us, now_us, limit, now_us, limit), now_us
+            connection, CLOSED, sql.SWEEP_CLOSED, (now_us, now_us, limit, now_us, limit), now_us
         )
         early = connection.execute(sql.SWEEP_EARLY, (now_us, now_us, limit)).rowcount
         changed.extend(record.asked.at for record in lapsed)

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
-from semel.clock import SYSTEM
+from semel.kernel.clock import SYSTEM
 from semel.stores.sqlite import trouble
 
 T = TypeVar("T")

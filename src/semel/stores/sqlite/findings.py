@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 
-from semel.clock import rfc3339
+from semel.kernel.clock import rfc3339
 from semel.stores.base import Finding
 from semel.stores.sqlite import schema, statements
 from semel.stores.sqlite.connection import Durability

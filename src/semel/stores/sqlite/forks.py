@@ -13,8 +13,8 @@ import weakref
 from threading import Lock
 from typing import Protocol
 
-from semel.clock import SYSTEM
-from semel.gates import inside, is_inside
+from semel.kernel.clock import SYSTEM
+from semel.kernel.waiting import inside, is_inside
 
 # Longer than a store waits for another process by default. After that the fork goes ahead all the same, and
 # the store refuses in the child.

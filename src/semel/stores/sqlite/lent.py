@@ -9,8 +9,8 @@ from __future__ import annotations
 import sqlite3
 from typing import Any, NoReturn
 
+from semel.contract.transaction import refusal
 from semel.errors import ContractError
-from semel.transaction import refusal
 
 _ENDING = {sqlite3.SQLITE_TRANSACTION, sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH}
 _CHANGING = {

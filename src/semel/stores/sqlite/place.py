@@ -11,8 +11,8 @@ import re
 import sqlite3
 import stat
 
-from semel.clock import SYSTEM
 from semel.errors import OpenError
+from semel.kernel.clock import SYSTEM
 from semel.stores.sqlite import trouble
 from semel.stores.sqlite.trouble import Displaced, HeldElsewhere
 

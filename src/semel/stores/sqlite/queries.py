@@ -6,8 +6,8 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from semel.audit import Event, Seal
-from semel.record import Record, State, unsettled_only
+from semel.audit.events import Event, Seal
+from semel.kernel.record import Record, State, unsettled_only
 from semel.stores.base import (
     CountRecords,
     CountUnsettled,

@@ -6,8 +6,8 @@ import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 
-from semel.clock import Clock
 from semel.errors import OpenError, StoreCorrupt
+from semel.kernel.clock import Clock
 from semel.stores.sqlite import place, statements, trouble
 from semel.stores.sqlite.connection import Durability, connect, patiently
 

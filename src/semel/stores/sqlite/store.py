@@ -10,10 +10,11 @@ import weakref
 from collections.abc import Callable
 from typing import TypeVar, cast
 
-from semel.clock import SYSTEM, Clock
+from semel.contract.transaction import Transaction
 from semel.errors import OpenError, StoreUnavailable
-from semel.gates import entering
-from semel.record import Address, Claim, Command, Look, Record, Reply, apply
+from semel.kernel.clock import SYSTEM, Clock
+from semel.kernel.record import Address, Claim, Command, Look, Record, Reply, apply
+from semel.kernel.waiting import entering
 from semel.stores.base import Finding, Query, Store, Waiters
 from semel.stores.sqlite import findings, forks, queries, statements, trouble
 from semel.stores.sqlite.commands import Performer, plain
@@ -25,7 +26,6 @@ from semel.stores.sqlite.schema import open_database
 from semel.stores.sqlite.transaction import SqliteTransaction
 from semel.stores.sqlite.watcher import Watcher
 from semel.stores.sqlite.writer import Writer
-from semel.transaction import Transaction
 
 T = TypeVar("T")
 Connected = TypeVar("Connected", bound=sqlite3.Connection)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 
-from semel.gates import entering
-from semel.record import Address, Reply, Settle
+from semel.contract.transaction import End, Transaction, TransactionBroken
+from semel.kernel.record import Address, Reply, Settle
+from semel.kernel.waiting import entering
 from semel.stores.base import Waiters
 from semel.stores.sqlite import trouble
 from semel.stores.sqlite.commands import Performer
 from semel.stores.sqlite.connection import patiently
 from semel.stores.sqlite.lent import LentConnection
-from semel.transaction import End, Transaction, TransactionBroken
 
 
 class SqliteTransaction(Transaction):

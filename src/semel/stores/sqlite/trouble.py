@@ -6,7 +6,7 @@ import sqlite3
 from typing import Any
 
 from semel.errors import SemelError, StoreCorrupt, StoreUnavailable
-from semel.record import Claim, Park, Release, Renew, Resolve, Retake, Settle
+from semel.kernel.record import Claim, Park, Release, Renew, Resolve, Retake, Settle
 
 # PROTOCOL is a lost race for the write-ahead log's locks: trying again is all there is to do.
 _BUSY = frozenset((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL))

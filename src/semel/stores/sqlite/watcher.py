@@ -6,9 +6,9 @@ import sqlite3
 import threading
 from collections.abc import Callable
 
-from semel.clock import SYSTEM, Clock
-from semel.gates import entering
-from semel.record import Address, Record, State, lapsed
+from semel.kernel.clock import SYSTEM, Clock
+from semel.kernel.record import Address, Record, State, lapsed
+from semel.kernel.waiting import entering
 from semel.stores.base import Waiters
 from semel.stores.sqlite.commands import look
 

@@ -24,10 +24,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from semel.clock import SYSTEM
 from semel.errors import SemelError, StoreUnavailable
-from semel.gates import ServingThread, alone, inside, on_main_thread
-from semel.record import Address, Claim, Look, Record, Reply, apply
+from semel.kernel.clock import SYSTEM
+from semel.kernel.record import Address, Claim, Look, Record, Reply, apply
+from semel.kernel.waiting import ServingThread, alone, inside, on_main_thread
 from semel.stores.base import Waiters
 from semel.stores.sqlite import trouble
 from semel.stores.sqlite.commands import Performer, look

@@ -1,6 +1,6 @@
 -- The first schema.
 --
--- records   what is known of each key; a record's columns stand in the order of semel.record.Record
+-- records   what is known of each key; a record's columns stand in the order of semel.kernel.record.Record
 -- events    one line for every transition, written in the transition's own transaction
 -- seals     the hash chain over events
 -- traces    which events are a record's: of sealed events only, so that a call does not pay for it

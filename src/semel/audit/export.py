@@ -1,0 +1,162 @@
+"""The audit log as JSON data: every event, oldest first, and the report of duplicates.
+
+Oldest first, unlike lists of what there is now: an event that is written meanwhile lies ahead of the reader,
+not between two pages. A store that is spread over several servers has several histories (*lanes*) that share
+no order; they follow one another, each in its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import orjson
+
+from semel.audit.duplicates import LateRepeat, LateRepeats, Made, NearRepeats, Pair, ToolDuplicates
+from semel.audit.events import Event
+from semel.audit.verify import Duplicates
+from semel.errors import StoreCorrupt
+from semel.kernel.clock import rfc3339
+from semel.kernel.durations import words
+from semel.stores.base import ReadEvents, Store
+
+# One page is read in milliseconds and takes about a megabyte.
+_PAGE = 1_000
+
+# Before every event, also before one that somebody added with a number that the store would not give.
+_FIRST = -(1 << 62)
+
+
+class Place(NamedTuple):
+    """After this event of this lane."""
+
+    lane: int
+    seq: int
+
+
+BEGINNING = Place(0, _FIRST)
+
+
+class Part(NamedTuple):
+    """Some events, and where the next ones are; None at the end."""
+
+    lines: list[dict[str, Any]]
+    next: Place | None
+
+
+def part(store: Store, tenant: str | None, after: Place = BEGINNING, limit: int = _PAGE) -> Part:
+    """The next events, at most so many: of one tenant, or of all."""
+    found: list[dict[str, Any]] = []
+    for lane in range(after.lane, store.lanes):
+        seq = after.seq if lane == after.lane else _FIRST
+        wanted = limit - len(found)
+        events = store.ask(ReadEvents(seq, wanted, tenant, lane=lane))
+        found += [line(event, lane) for event in events]
+        if len(events) == wanted:
+            return Part(found, Place(lane, events[-1].seq))
+    return Part(found, None)
+
+
+def exported_lines(store: Store, tenant: str | None) -> Iterator[dict[str, Any]]:
+    """All of them, one part in memory."""
+    after: Place | None = BEGINNING
+    while after is not None:
+        found, after = part(store, tenant, after)
+        yield from found
+
+
+def line(event: Event, lane: int) -> dict[str, Any]:
+    """One event. `digest` stands for arguments and outcomes, which are in no log."""
+    return {
+        "lane": lane,
+        "seq": event.seq,
+        "at": rfc3339(event.at_us),
+        "tenant": event.tenant,
+        "type": event.kind,
+        "scope": event.scope,
+        "key": event.key,
+        "record_id": event.record_id,
+        "state": event.state,
+        "fence": event.fence,
+        "tool": event.tool,
+        "version": event.version,
+        "digest": event.digest.hex(),
+        "expires_at": rfc3339(event.expires_at),
+        "conversation": event.conversation,
+        "step": _path(event.step),
+        "by": event.by,
+        "note": event.note,
+        "times": event.times,
+    }
+
+
+def _path(step: str) -> Any:
+    try:
+        return orjson.loads(step) if step else []
+    except orjson.JSONDecodeError as error:
+        raise StoreCorrupt("The step of an event is damaged.") from error
+
+
+def duplicates(found: Duplicates) -> dict[str, Any]:
+    """The report, with counts per tool and the first examples of each."""
+    return {
+        "within": words(found.within_us),
+        "calls": found.calls,
+        "duplicates": found.count,
+        "flooded": found.flooded,
+        "tools": [_tool(tool) for tool in found.tools.values()],
+        "late_repeats": found.late_count,
+        "late_tools": [_late(tool) for tool in found.late.values()],
+        "near_repeats": found.near.count,
+        "near_tools": [_near(tool) for tool in found.near.tools.values()],
+    }
+
+
+def _tool(found: ToolDuplicates) -> dict[str, Any]:
+    return {
+        "tool": found.tool,
+        "count": found.count,
+        "same_conversation": found.same_conversation,
+        "meaning": found.meaning,
+        "examples": [_pair(pair) for pair in found.examples],
+    }
+
+
+def _late(found: LateRepeats) -> dict[str, Any]:
+    return {
+        "tool": found.tool,
+        "count": found.count,
+        "window": words(found.window_us),
+        "covering": words(found.covering_us),
+        "meaning": found.meaning,
+        "examples": [_late_example(repeat) for repeat in found.examples],
+    }
+
+
+def _late_example(repeat: LateRepeat) -> dict[str, Any]:
+    times = {"settled_at": rfc3339(repeat.settled_us), "closed_at": rfc3339(repeat.closed_us)}
+    return {**times, "again": _made(repeat.again)}
+
+
+def _near(found: NearRepeats) -> dict[str, Any]:
+    return {
+        "tool": found.tool,
+        "argument": found.argument,
+        "count": found.count,
+        "meaning": found.meaning,
+        "examples": [_pair(pair) for pair in found.examples],
+    }
+
+
+def _pair(pair: Pair) -> dict[str, Any]:
+    return {"first": _made(pair.first), "second": _made(pair.second)}
+
+
+def _made(call: Made) -> dict[str, Any]:
+    return {
+        "at": rfc3339(call.at_us),
+        "record_id": call.record_id,
+        "key": call.key,
+        "conversation": call.conversation,
+        "step": _path(call.step),
+    }

@@ -1,0 +1,74 @@
+"""Questions to people against the audit log: a decision is what its events tell, or somebody changed it.
+
+A question is a document, not a record; its events are committed with it (semel.flow.deciding). Compared are
+how it stands, who decided, when and why, and the digest of what the person saw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from semel.audit.events import DECIDED, WAITING, Event
+from semel.errors import StoreCorrupt
+from semel.flow.model import Job, job_of
+from semel.flow.shelves import APPROVALS, question_status
+from semel.flow.views import job_hash
+from semel.kernel.clock import rfc3339
+from semel.stores.base import Store
+from semel.stores.documents import Fetch, Scan, score_on
+
+_PAGE = 200
+
+GONE = "its events end as waiting, but the question is not there"
+DAMAGED = "its document is damaged"
+UNTOLD = "it has no events: they were removed, or it was written with ?audit=off"
+
+
+def question(store: Store, tenant: str, job_id: str) -> Job | None:
+    """The job that the question is about; StoreCorrupt if it cannot be read."""
+    document = store.ask(Fetch(tenant, (job_id,))).documents.get(job_id)
+    return document and job_of(document.body)
+
+
+def asked_in(store: Store, tenant: str) -> Iterator[tuple[str, int]]:
+    """The job of each question of the tenant, and when it was put, newest first, one page in memory."""
+    after: tuple[int, str] | None = None
+    while True:
+        documents = store.ask(Scan(tenant, APPROVALS, _PAGE, newest=True, after=after)).documents
+        for document in documents:
+            after = score_on(document, APPROVALS), document.id
+            yield document.id, after[0]
+        if len(documents) < _PAGE:
+            return
+
+
+def question_difference(store: Store, tenant: str, job_id: str, lines: Sequence[Event]) -> str | None:
+    """How the question differs from what its events tell; None if it does not."""
+    told = [line for line in lines if line.kind in DECIDED]
+    try:
+        job = question(store, tenant, job_id)
+    except StoreCorrupt:
+        return DAMAGED
+    if not told:
+        return UNTOLD if job is not None else None
+    if job is None:
+        # Once it is over it is forgotten in time; for how long it is kept is the gateways' affair.
+        return GONE if told[-1].kind == WAITING else None
+    if job.question is None:
+        return "its events tell of a question, but the job has none"
+    return _compared(job, told[-1])
+
+
+def _compared(job: Job, last: Event) -> str | None:
+    pairs = [("status", question_status(job), last.kind)]
+    if job.decision is not None:
+        decision = job.decision
+        pairs += [
+            ("decided by", decision.by, last.by),
+            ("decided at", rfc3339(decision.at_us) or "", rfc3339(last.at_us) or ""),
+            ("reason", decision.reason, last.note),
+        ]
+    wrong = [f"{name} is {is_!r}, by its events {was!r}" for name, is_, was in pairs if is_ != was]
+    if bytes.fromhex(job_hash(job)) != last.digest:
+        wrong.append("what was asked is not what the person saw")
+    return "; ".join(wrong) or None

@@ -1,0 +1,399 @@
+"""Wishes, and two drivers that carry them out: `drive` by calling, `adrive` by awaiting.
+
+A decider (guard.py) is a generator: it yields a wish, which is a store command or one of those below, and
+receives the answer. So what is decided is written once, and nothing of it runs on a hidden event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Generator, Iterator
+from contextvars import ContextVar
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from typing import Any, NamedTuple
+
+from semel import errors
+from semel.contract.contract import Contract
+from semel.contract.result import ToolError, ToolResult
+from semel.contract.transaction import Transaction
+from semel.kernel import owner
+from semel.kernel.clock import Clock
+from semel.kernel.keys import Key
+from semel.kernel.record import Address, Command, Look, Reply, Settle, State
+from semel.ledger.running import Attempt
+from semel.stores.base import Query, Store
+
+
+class Enter(NamedTuple):
+    """Run the tool; the answer is what it returns."""
+
+    contract: Contract
+    instance: Any
+    arguments: dict[str, Any]
+    key: Key | None
+    fence: int
+    opened: list[Transaction]  # where the tool's transaction is noted, for whoever has to end it
+    attempt: Attempt | None = None  # the call that it is, or is part of
+
+
+class Entered(NamedTuple):
+    """What a tool returned that wrote into a transaction, which is still open."""
+
+    value: Any
+    transaction: Transaction
+
+
+class Commit(NamedTuple):
+    """Commit what the tool wrote together with its settlement; the answer is the reply."""
+
+    transaction: Transaction
+    settle: Settle
+
+
+class Ask(NamedTuple):
+    """Ask the probe; the answer is what it says."""
+
+    probe: Callable[..., Any]
+    key: Key
+    arguments: dict[str, Any]
+
+
+class Pause(NamedTuple):
+    """Let so many seconds pass."""
+
+    seconds: float
+
+
+class Await(NamedTuple):
+    """Wait until the record is no longer held by this token, or so many seconds passed."""
+
+    at: Address
+    token: bytes
+    seconds: float
+
+
+class Elapsed(NamedTuple):
+    """The answer is the clock's seconds, for measuring a wait."""
+
+
+class Answer(NamedTuple):
+    """The value of a call, and whether it is an earlier one's."""
+
+    value: Any
+    replayed: bool
+
+
+Wish = Command | Query[Any] | Enter | Commit | Ask | Pause | Await | Elapsed
+Deciding = Generator[Wish, Any, Answer]
+
+ELAPSED = Elapsed()
+
+# Who waits for an owner that dies goes on within about so long. A look costs microseconds, and no store.
+_OWNER_LOOKED_AT_S = 0.5
+
+
+def drive(deciding: Deciding, store: Store | None, clock: Clock) -> Answer:
+    """Carry out the decider's wishes by calling."""
+    send: Callable[[Any], Wish] = deciding.send
+    answer: Any = None
+    try:
+        while True:
+            wish: Any = send(answer)
+            send = deciding.send
+            kind = type(wish)
+            try:
+                if kind is Elapsed:
+                    answer = clock.monotonic()
+                elif kind is Enter:
+                    answer = (
+                        _enter_in_transaction(_of(store), wish)
+                        if wish.contract.transaction_parameters
+                        else _enter(wish)
+                    )
+                elif kind is Pause:
+                    answer = clock.sleep(wish.seconds)  # type: ignore[func-returns-value]
+                elif kind is Await:
+                    answer = _await_change(_of(store), clock, wish)  # type: ignore[func-returns-value]
+                elif kind is Ask:
+                    answer = _ask(wish)
+                elif kind is Commit:
+                    answer = wish.transaction.settle(wish.settle)
+                elif isinstance(wish, Query):
+                    answer = _of(store).ask(wish)
+                else:
+                    answer = _of(store).perform(wish)
+            except BaseException as error:
+                send, answer = deciding.throw, error
+    except StopIteration as stop:
+        value: Answer = stop.value
+        return value
+    except BaseException:
+        deciding.close()  # it may not know yet: an interrupt came between its wish and the answer
+        raise
+
+
+async def adrive(deciding: Deciding, store: Store | None, clock: Clock) -> Answer:
+    """Carry out the decider's wishes by awaiting."""
+    send: Callable[[Any], Wish] = deciding.send
+    answer: Any = None
+    try:
+        while True:
+            wish: Any = send(answer)
+            send = deciding.send
+            kind = type(wish)
+            try:
+                if kind is Elapsed:
+                    answer = clock.monotonic()
+                elif kind is Enter:
+                    answer = await (
+                        _aenter_in_transaction(_of(store), wish)
+                        if wish.contract.transaction_parameters
+                        else _aenter(wish)
+                    )
+                elif kind is Pause:
+                    answer = await clock.asleep(wish.seconds)  # type: ignore[func-returns-value]
+                elif kind is Await:
+                    answer = await _aawait_change(_of(store), clock, wish)  # type: ignore[func-returns-value]
+                elif kind is Ask:
+                    answer = await _aask(wish)
+                elif kind is Commit:
+                    answer = await asyncio.to_thread(wish.transaction.settle, wish.settle)
+                elif isinstance(wish, Query):
+                    answer = await _of(store).aask(wish)
+                else:
+                    answer = await _of(store).aperform(wish)
+            except BaseException as error:
+                send, answer = deciding.throw, error
+    except StopIteration as stop:
+        value: Answer = stop.value
+        return value
+    except BaseException:
+        deciding.close()  # it may not know yet: an interrupt came between its wish and the answer
+        raise
+
+
+def _of(store: Store | None) -> Store:
+    assert store is not None, "an unrecorded tool wishes nothing of a store"
+    return store
+
+
+# --- running the tool -----------------------------------------------------------------------------
+
+
+_running: ContextVar[Enter | None] = ContextVar("semel_running", default=None)
+
+# Iterated or awaited by the caller, they take effect outside the guard, after they were recorded as done.
+_LAZY = frozenset((CoroutineType, GeneratorType, AsyncGeneratorType, map, filter))
+
+
+def current_key() -> Key | None:
+    """The key of the tool that runs here."""
+    running = _current()
+    return running.key if running else None
+
+
+def current_attempt() -> Attempt | None:
+    """The call whose tool runs here."""
+    running = _current()
+    return running.attempt if running else None
+
+
+def current_fence() -> int | None:
+    """The fence of the tool that runs here: it rises with every attempt of the key."""
+    running = _current()
+    return running.fence if running else None
+
+
+def _current() -> Enter | None:
+    """The tool that runs here. One whose call has ended is none: an interrupt kept it from being left."""
+    running = _running.get()
+    if running is None or (running.attempt is not None and running.attempt.token is None):
+        return None
+    return running
+
+
+def _enter(wish: Enter) -> Any:
+    outer = _running.get()
+    try:
+        _running.set(wish)
+        value = _invoke(wish)
+    finally:
+        _leave(wish, outer)
+    if type(value) in _LAZY or type(value) is ToolResult:
+        _refuse_lazy(wish, value)
+    return value
+
+
+async def _aenter(wish: Enter) -> Any:
+    outer = _running.get()
+    try:
+        _running.set(wish)
+        value = await _invoke(wish)
+    finally:
+        _leave(wish, outer)
+    if type(value) in _LAZY or type(value) is ToolResult:
+        _refuse_lazy(wish, value)
+    return value
+
+
+def _refuse_lazy(wish: Enter, value: Any) -> None:
+    """TypeError for a value that is work still to be done; it is ended as far as it was begun."""
+    lazy = value.value if type(value) is ToolResult else value
+    if type(lazy) is CoroutineType:
+        lazy.close()
+        raise TypeError("the tool returned a coroutine, which was not run: await it in an `async def`")
+    if type(lazy) in _LAZY and wish.contract.recorded:
+        if isinstance(lazy, GeneratorType):
+            lazy.close()
+        name = type(lazy).__name__
+        raise TypeError(f"the tool returned a {name}, whose items were not made: return a list of them")
+
+
+def _leave(wish: Enter, outer: Enter | None) -> None:
+    # A coroutine that is thrown away is closed in another context than it ran in: nothing is left there.
+    if _running.get() is wish:
+        _running.set(outer)
+
+
+def _invoke(wish: Enter) -> Any:
+    contract, arguments = wish.contract, wish.arguments
+    if contract.key_parameters:
+        arguments = arguments | dict.fromkeys(contract.key_parameters, wish.key)
+    if contract.arguments.takes_self:
+        return contract.function(wish.instance, **arguments)
+    return contract.function(**arguments)
+
+
+# --- running the tool inside a transaction ---------------------------------------------------------
+
+
+def _enter_in_transaction(store: Store, wish: Enter) -> Entered:
+    transaction = store.begin(asynchronous=False)
+    wish.opened.append(transaction)
+    try:
+        return Entered(_enter(_with(transaction, wish)), transaction)
+    except errors.PartialSuccess as partly:
+        return _part_done(partly, transaction)
+    except BaseException:
+        transaction.roll_back()
+        raise
+
+
+async def _aenter_in_transaction(store: Store, wish: Enter) -> Entered:
+    transaction = await _begun(store)
+    wish.opened.append(transaction)
+    try:
+        return Entered(await _aenter(_with(transaction, wish)), transaction)
+    except errors.PartialSuccess as partly:
+        return _part_done(partly, transaction)
+    except BaseException:
+        transaction.roll_back()
+        raise
+
+
+async def _begun(store: Store) -> Transaction:
+    beginning = asyncio.create_task(asyncio.to_thread(store.begin, asynchronous=True))
+    try:
+        return await asyncio.shield(beginning)
+    except asyncio.CancelledError:
+        # It is being opened all the same, and nobody will use it.
+        beginning.add_done_callback(lambda begun: begun.exception() or begun.result().roll_back())
+        raise
+
+
+def _with(transaction: Transaction, wish: Enter) -> Enter:
+    given = dict.fromkeys(wish.contract.transaction_parameters, transaction)
+    return wish._replace(arguments=wish.arguments | given)
+
+
+def _part_done(partly: errors.PartialSuccess, transaction: Transaction) -> Entered:
+    """What the tool did of its work is committed with the record that says so."""
+    return Entered(ToolResult(ok=False, error=ToolError.of(partly)), transaction)
+
+
+# --- waiting for another caller -------------------------------------------------------------------
+
+
+def _await_change(store: Store, clock: Clock, wish: Await) -> None:
+    if asyncio._get_running_loop() is not None:
+        # Blocking here would stop the very loop on which the owner may be running.
+        raise errors.InFlight(
+            "Someone else is performing this very call, and a synchronous wait would block this event loop; "
+            "the tool did not run a second time.",
+            retry_after_s=0.1,
+        )
+    waiter = store.waiters.add(wish.at)
+    try:
+        store.watch()
+        # It may have changed before we were known to wait.
+        if _unchanged(store.perform(Look(wish.at)), wish):
+            for nap_s in _naps(wish):
+                if waiter.wait(clock, nap_s) or owner.is_gone(wish.token):
+                    break
+    finally:
+        store.waiters.remove(wish.at, waiter)
+
+
+async def _aawait_change(store: Store, clock: Clock, wish: Await) -> None:
+    waiter = store.waiters.add(wish.at, asyncio.get_running_loop())
+    try:
+        store.watch()
+        if _unchanged(await store.aperform(Look(wish.at)), wish):
+            for nap_s in _naps(wish):
+                if await waiter.await_change(clock, nap_s) or owner.is_gone(wish.token):
+                    break
+    finally:
+        store.waiters.remove(wish.at, waiter)
+
+
+def _naps(wish: Await) -> Iterator[float]:
+    """The wait in pieces, if its end may be the death of another process: nobody tells of that."""
+    left_s = wish.seconds
+    while left_s > _OWNER_LOOKED_AT_S and owner.is_neighbour(wish.token):
+        yield _OWNER_LOOKED_AT_S
+        left_s -= _OWNER_LOOKED_AT_S
+    yield left_s
+
+
+def _unchanged(reply: Reply, wish: Await) -> bool:
+    record = reply.record
+    return record is not None and record.state is State.PENDING and record.token == wish.token
+
+
+# --- probes ---------------------------------------------------------------------------------------
+
+
+def _ask(wish: Ask) -> Any:
+    told = wish.probe(wish.key, **wish.arguments)
+    return _result_of(told) if inspect.isawaitable(told) else told
+
+
+async def _aask(wish: Ask) -> Any:
+    if inspect.iscoroutinefunction(wish.probe):
+        return await wish.probe(wish.key, **wish.arguments)
+    told = await asyncio.to_thread(wish.probe, wish.key, **wish.arguments)
+    return await told if inspect.isawaitable(told) else told
+
+
+def _result_of(awaitable: Any) -> Any:
+    """What an asynchronous probe says to a synchronous tool: run on a thread of its own, for this once."""
+
+    async def told() -> Any:
+        return await awaitable
+
+    said: list[Any] = []
+
+    def run() -> None:
+        try:
+            said.append(asyncio.run(told()))
+        except BaseException as error:
+            said.append(error)
+
+    thread = threading.Thread(target=run, name="semel-probe")
+    thread.start()
+    thread.join()
+    if isinstance(said[0], BaseException):
+        raise said[0]
+    return said[0]

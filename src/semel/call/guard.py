@@ -1,0 +1,751 @@
+"""claim → effect → settle: the only decider, written once for synchronous and asynchronous callers.
+
+It is a generator that yields wishes (drive.py) and never does I/O itself. Read `guarded` first: it is the
+whole story of a call; every other function here is one of its sentences.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+from semel import errors
+from semel.call.drive import (
+    ELAPSED,
+    Answer,
+    Ask,
+    Await,
+    Commit,
+    Deciding,
+    Enter,
+    Entered,
+    Pause,
+    Wish,
+    current_attempt,
+)
+from semel.call.outcome import recorded_error, replayed_value, stored_error, stored_value, told_by
+from semel.call.unfinished import OpenCalls
+from semel.contract.contract import Contract
+from semel.contract.meaning import Meaning, meaning
+from semel.contract.result import CannotTell, DidNotHappen, Happened, ToolError, ToolResult
+from semel.contract.transaction import ENDED_BY_TOOL, TransactionBroken
+from semel.flow import calls
+from semel.kernel import owner
+from semel.kernel.keys import Key, fingerprint
+from semel.kernel.record import (
+    OWNER_GONE,
+    PROBE,
+    SETTLED,
+    Address,
+    Asked,
+    Claim,
+    Park,
+    Record,
+    Release,
+    Reply,
+    Resolve,
+    Retake,
+    Settle,
+    State,
+    amendable,
+    doubtful,
+    ours,
+    settled_by,
+)
+from semel.ledger.running import Attempt
+from semel.questions import approvals
+
+if TYPE_CHECKING:
+    from semel.ledger.ledger import Ledger
+
+log = logging.getLogger("semel")
+
+SCOPE = "tool"
+
+_REFUSED_LATER = "The tool was refused now, but an earlier entry may have taken effect."
+
+
+class Call(NamedTuple):
+    """A call whose arguments fit and whose key is known."""
+
+    contract: Contract
+    ledger: Ledger
+    key: Key
+    at: Address
+    arguments: dict[str, Any]
+    canonical: bytes
+    instance: Any  # the `self` of a method, or None
+    conversation: str
+    step: str
+    principal: str
+    keep: bool  # whether its settlement may be kept in the process
+    attempt: Attempt
+    open_calls: tuple[OpenCalls, ...]  # of the numbered steps around it
+
+
+def guarded(call: Call) -> Deciding:
+    """One guarded call from the claim to its answer; raises what the contract answers instead of a value."""
+    if call.contract.transaction_parameters:
+        _refuse_without_transactions(call)
+    running = call.ledger.running
+    running.refuse(call.attempt)
+    claim = _claim(call)
+    deadline = 0.0
+    try:
+        running.calls.add(call.attempt)
+        while True:
+            reply = yield from _take(call, claim)
+            record = reply.record
+            if ours(record, claim):
+                return (yield from _perform(call, reply))
+            assert record is not None
+            call.attempt.end()
+            _check_same_action(claim, record)
+            if record.state in SETTLED:
+                return replay(call, reply)
+            if record.state is State.WAITING:
+                answer = yield from _after_approval(call, record)
+            elif doubtful(record, reply.now_us):
+                answer = yield from _in_doubt(call, record, reply.now_us)
+            elif call.attempt.is_within(record.token):
+                raise _waits_for_itself(call)
+            elif owner.is_gone(record.token):
+                answer = yield from _after_death(call, record)
+            else:
+                deadline = deadline or (yield ELAPSED) + call.contract.wait_us / 1e6
+                yield from _wait_for_owner(call, record, reply.now_us, deadline)
+                continue
+            if answer is not None:
+                return answer
+            # Someone else was quicker, or the key is free again: claim once more, as a new attempt.
+            claim = claim._replace(token=owner.token(call.ledger.clock))
+    except Exception:
+        raise
+    except BaseException as interrupt:
+        _let_go(call, interrupt)
+        raise
+    finally:
+        running.calls.discard(call.attempt)
+        running.gone()
+
+
+def unrecorded(
+    contract: Contract, instance: Any, arguments: dict[str, Any], chance: Callable[[], float]
+) -> Deciding:
+    """A call of a tool that keeps no record: validated, tried again where that is declared, nothing else."""
+    enter = Enter(contract, instance, arguments, None, 0, [], current_attempt())
+    try:
+        value = yield enter
+    except contract.transient as error:
+        value = yield from _further_tries(enter, error, chance, lambda _: True, lambda: arguments)
+    return Answer(value.unwrap() if isinstance(value, ToolResult) else value, replayed=False)
+
+
+def _refuse_without_transactions(call: Call) -> None:
+    store = call.ledger.store
+    if not store.transactional:
+        raise errors.ContractError(
+            f"The tool {call.contract.name!r} takes a Transaction, which the {store.name} store "
+            "cannot give; it did not run.",
+            corrective_action="Open the ledger in the database that the tool writes to.",
+        )
+
+
+# --- claiming -------------------------------------------------------------------------------------
+
+
+def _claim(call: Call) -> Claim:
+    contract, clock = call.contract, call.ledger.clock
+    # By position, because naming eleven fields takes twice as long as filling them.
+    asked = Asked(
+        call.at,
+        "rec_" + clock.token().hex(),
+        contract.name,
+        contract.version,
+        fingerprint(contract.name, call.canonical),
+        _compact(contract.arguments.dump(call.arguments)),
+        contract.terms,
+        call.conversation,
+        call.step,
+        call.principal,
+        "job_" + clock.token().hex() if contract.approval else "",
+    )
+    if contract.approval is None:
+        return Claim(asked, owner.token(clock), contract.lease_us)
+    # An approval given in the last minute can still be used for as long as the window.
+    open_us = contract.approval.expires_us() + contract.window_us
+    return Claim(asked, owner.token(clock), open_us, waiting=True)
+
+
+def _compact(data: bytes) -> bytes:
+    """The same bytes in a buffer of their length: orjson leaves kilobytes of room behind what it wrote."""
+    return bytes(memoryview(data))
+
+
+def _take(call: Call, command: Claim | Retake) -> Generator[Wish, Any, Reply]:
+    """The reply to a command that may make the key ours. Where it is lost, what may be ours is given back."""
+    call.attempt.begin(command.token)
+    try:
+        reply: Reply = yield command
+        call.attempt.record = reply.record
+        return reply
+    except errors.StoreUnavailable:
+        # The tool was not entered, so nobody has to find out whether it was.
+        _defer(call, _release_of(call, command.token))
+        raise
+
+
+def _let_go(call: Call, interrupt: BaseException) -> None:
+    """An interrupted call holds no key: it gives back what it did not use, and leaves the rest in doubt."""
+    token = call.attempt.token
+    if token is None:
+        return
+    call.ledger.keeper.end(token)
+    call.attempt.roll_back()
+    if call.attempt.entered:
+        note = ENDED_BY_TOOL if call.attempt.broken else f"the call ended with {type(interrupt).__name__}"
+        _submit(call, Park(call.at, token, note))
+    else:
+        _submit(call, _release_of(call, token))
+
+
+def _submit(call: Call, last_word: Settle | Park | Release) -> None:
+    """For a caller that may not be asked to wait: the store carries it out all the same.
+
+    It is on its way out by an exception of its own, which nothing here replaces.
+    """
+    try:
+        call.ledger.store.submit(last_word)
+    except errors.SemelError as error:
+        if not call.ledger.running.ended:  # else it was said by whoever closed the ledger
+            log.warning("semel: %s of %s was not written: %s", type(last_word).__name__, call.key, error)
+    call.attempt.end()
+
+
+def _defer(call: Call, last_word: Settle | Park | Release) -> None:
+    """For a store that is away: the keeper goes on for as long as the lease."""
+    call.ledger.keeper.defer(last_word, call.contract.lease_us / 1e6)
+    call.attempt.end()
+
+
+def _release_of(call: Call, token: bytes) -> Release:
+    return Release(call.at, token, call.contract.window_us)
+
+
+def _check_same_action(claim: Claim, record: Record) -> None:
+    if record.asked.tool != claim.asked.tool or record.asked.fingerprint != claim.asked.fingerprint:
+        raise errors.KeyReused()
+    _check_version(record, claim.asked.version)
+
+
+def _check_version(record: Record, version: str) -> None:
+    if record.asked.version.partition(".")[0] != version.partition(".")[0]:
+        raise errors.VersionMismatch(
+            f"This key was claimed by version {record.asked.version}, the tool is {version} and did not run."
+        )
+
+
+def _waits_for_itself(call: Call) -> errors.StepError:
+    return errors.StepError(
+        f"The tool {call.contract.name!r} made the very call that it is performing, which waits for itself; "
+        "it did not run a second time.",
+        corrective_action="Where another action is meant, make it in a step of its own: "
+        "`with ledger.step(step=…):`.",
+    )
+
+
+def _wait_for_owner(call: Call, record: Record, now_us: int, deadline: float) -> Generator[Wish, Any, None]:
+    assert record.lease_until is not None
+    lease_left_s = max(0.001, (record.lease_until - now_us) / 1e6)
+    patience_s = deadline - (yield ELAPSED)
+    if call.ledger.running.above(call.attempt):
+        raise errors.InFlight(
+            "This very call is under way further up on this thread or task, which would wait for itself; "
+            "the tool did not run a second time.",
+            retry_after_s=round(min(lease_left_s, 1.0), 3),
+        )
+    if call.contract.in_flight == "refuse" or patience_s <= 0:
+        raise errors.InFlight(retry_after_s=round(min(lease_left_s, 1.0), 3))
+    yield Await(call.at, record.token, min(lease_left_s, patience_s))
+
+
+# --- performing -----------------------------------------------------------------------------------
+
+
+def _perform(call: Call, reply: Reply) -> Deciding:
+    """The tool's effect under a fence that is ours, and its settlement."""
+    record = reply.record
+    assert record is not None
+    contract, keeper = call.contract, call.ledger.keeper
+    arguments = call.arguments
+    if record.attempts > 1 or record.asked.job_id:
+        arguments = yield from _first_arguments(call, record)
+    # Before the tool can change them: what is struck out of an error has to be known when it comes.
+    secrets = contract.arguments.secrets_of(arguments) if contract.arguments.guards else []
+    enter = Enter(
+        contract, call.instance, arguments, call.key, record.fence, call.attempt.opened, call.attempt
+    )
+    entered_before = False
+    try:
+        # Begun and ended inside, so that a call that is interrupted just there is not kept alive by its beat.
+        beat = keeper.begin(call.at, record.token, contract.lease_us, contract.run_limit_us)
+        call.attempt.entered = True
+        if call.ledger.running.ended:  # in this order: whoever closes looks at `entered` after it set this
+            raise _NeverEntered
+        try:
+            value = yield enter
+        except contract.transient as error:
+            if isinstance(error, contract.refused):
+                raise
+            entered_before = True
+            value = yield from _further_tries(
+                enter,
+                error,
+                call.ledger.clock.random,
+                lambda at: (
+                    not (beat.lost or call.attempt.broken)
+                    and _within_bounds(contract, reply, at - beat.began)
+                ),
+                lambda: contract.arguments.restore(record.asked.arguments, call.arguments),
+            )
+        keeper.end(record.token)
+    except BaseException as error:
+        keeper.end(record.token)
+        call.attempt.roll_back()
+        if isinstance(error, _NeverEntered):
+            _submit(call, _release_of(call, record.token))  # unless whoever closed the ledger has done it
+            raise errors.StoreUnavailable(
+                "The ledger was closed; the tool did not run.", corrective_action="Open it anew."
+            ) from None
+        return (yield from _failed(call, record, error, secrets, later=entered_before))
+    return (yield from _succeeded(call, record, value, secrets))
+
+
+class _NeverEntered(Exception):
+    """The ledger was closed just before the tool."""
+
+
+def _first_arguments(call: Call, record: Record) -> Generator[Wish, Any, dict[str, Any]]:
+    try:
+        _check_version(record, call.contract.version)
+        return call.contract.arguments.restore(record.asked.arguments, call.arguments)
+    except errors.CallError:
+        # They fit the tool no more, so nothing was entered: what we took is given back at once.
+        yield from _finish(call, _release_of(call, record.token))
+        raise
+
+
+def _further_tries(
+    enter: Enter,
+    first: BaseException,
+    chance: Callable[[], float],
+    may_enter_at: Callable[[float], bool],
+    fresh: Callable[[], dict[str, Any]],
+) -> Generator[Wish, Any, Any]:
+    """The tool's value after its first try failed transiently: tried again with the same key and arguments.
+
+    `fresh` gives the arguments anew, because the tool may have changed those that it got.
+    """
+    contract, tries, error = enter.contract, 1, first
+    while tries < contract.attempts:
+        pause_s = contract.backoff_s(tries, chance())
+        if not may_enter_at((yield ELAPSED) + pause_s):
+            break
+        yield Pause(pause_s)
+        tries += 1
+        try:
+            return (yield enter._replace(arguments=fresh()))
+        except contract.transient as again:
+            if isinstance(again, contract.refused):
+                raise
+            error = again
+    raise error
+
+
+def _within_bounds(contract: Contract, reply: Reply, elapsed_s: float) -> bool:
+    """Whether one more entry begins while the downstream remembers the key, and within the run limit."""
+    record = reply.record
+    assert record is not None
+    assert record.entered_at is not None
+    since_first_us = reply.now_us - record.entered_at + elapsed_s * 1e6
+    remembered = contract.downstream_us is None or since_first_us < contract.downstream_us
+    return remembered and elapsed_s * 1e6 < contract.run_limit_us
+
+
+def _succeeded(call: Call, record: Record, value: Any, secrets: list[str]) -> Deciding:
+    if isinstance(value, Entered):
+        return (yield from _committed(call, record, value, secrets))
+    if isinstance(value, ToolResult):
+        if value.error is not None:
+            return (yield from _settle_error(call, record, value.error, None, secrets))
+        value = value.value
+    outcome = stored_value(call.contract, value, secrets)
+    yield from _settle(call, record, State.DONE, None if outcome is None else _compact(outcome))
+    return Answer(value, replayed=False)
+
+
+def _failed(call: Call, record: Record, error: BaseException, secrets: list[str], *, later: bool) -> Deciding:
+    """What an exception of the tool leads to; `later` if this attempt entered it before. Always raises."""
+    contract = call.contract
+    if call.attempt.broken:
+        yield from _park(call, record, error, ENDED_BY_TOOL)
+        if not isinstance(error, Exception):
+            raise error
+        raise _ended_by_tool(record) from error
+    told = meaning(error, contract.refused, contract.transient)
+    if contract.transaction_parameters and (
+        told is not Meaning.FAILED or isinstance(error, errors.CallError | errors.ContractError)
+    ):
+        # What it wrote was rolled back, so nothing happened, whatever the exception may mean elsewhere.
+        yield from _release_rolled_back(call, record, error)
+        raise error
+    match told:
+        case Meaning.PARTIAL:
+            assert isinstance(error, errors.PartialSuccess)
+            return (yield from _settle_error(call, record, ToolError.of(error), error, secrets))
+        case Meaning.FAILED:
+            failure = ToolError("EFFECT_FAILED", told_by(error), details={"type": type(error).__name__})
+            return (yield from _settle_error(call, record, failure, error, secrets))
+        case Meaning.REFUSED if later:
+            yield from _park(call, record, error)
+            raise in_doubt_error(contract, _REFUSED_LATER) from error
+        case Meaning.REFUSED:
+            yield from _release(call, record, error)
+            raise error
+        case Meaning.TRANSIENT:
+            yield from _park(call, record, error)
+            raise in_doubt_error(contract) from error
+        case Meaning.UNKNOWN:
+            try:
+                yield from _park(call, record, error)
+            except errors.CallError:
+                if isinstance(error, Exception):
+                    raise
+                # A cancelled or ending caller is told nothing else, whatever became of its record.
+            raise error
+
+
+def _release_rolled_back(call: Call, record: Record, error: BaseException) -> Generator[Wish, Any, None]:
+    release = _release_of(call, record.token)
+    if isinstance(error, GeneratorExit):
+        # The caller's coroutine is being closed and may not be asked to wait.
+        _submit(call, release)
+        return
+    try:
+        yield from _finish(call, release)
+    except errors.CallError:
+        pass  # its lease lapses, and the next caller enters again: there is no doubt to clear
+
+
+def _committed(call: Call, record: Record, entered: Entered, secrets: list[str]) -> Deciding:
+    """Effect and settlement are committed together, or neither is and the key is free again."""
+    settle = None
+    try:
+        settle, value = _settlement(call, record, entered.value, secrets)
+        reply = yield Commit(entered.transaction, settle)
+    except errors.StoreUnavailable as away:
+        reply = yield from _whether_committed(call, record, away)
+    except TransactionBroken as broken:
+        yield from _park(call, record, broken, ENDED_BY_TOOL)
+        raise _ended_by_tool(record) from broken
+    except BaseException:
+        # Owner-checked: whichever of commit and release comes first, the other finds nothing to do.
+        entered.transaction.roll_back()
+        _submit(call, _release_of(call, record.token))
+        raise
+    assert settle is not None
+    if not (reply.applied or settled_by(reply.record, settle)):
+        raise errors.OwnershipLost(
+            "This call was silent past its lease and someone else went on; its own effect was rolled back."
+        )
+    _remember(call, reply)
+    yield from _end_job(call, record, settle.state)
+    if settle.state is not State.DONE:
+        assert settle.outcome is not None
+        raise recorded_error(settle.outcome)
+    return Answer(value, replayed=False)
+
+
+def _settlement(call: Call, record: Record, value: Any, secrets: list[str]) -> tuple[Settle, Any]:
+    """How the tool ended, as a command, and the value for its caller."""
+    state, outcome = State.DONE, None
+    secrets = secrets or call.contract.arguments.secrets_of(call.arguments)
+    if isinstance(value, ToolResult) and value.error is not None:
+        state = State.PARTIAL if value.error.code == errors.PartialSuccess.code else State.FAILED
+        outcome = stored_error(value.error, secrets)
+    else:
+        value = value.value if isinstance(value, ToolResult) else value
+        stored = stored_value(call.contract, value, secrets)
+        outcome = None if stored is None else _compact(stored)
+    return Settle(call.at, record.token, state, outcome, call.contract.window_us), value
+
+
+def _whether_committed(
+    call: Call, record: Record, away: errors.StoreUnavailable
+) -> Generator[Wish, Any, Reply]:
+    """The reply after an unacknowledged commit: a release waits for it, and is refused if it came through."""
+    reply = yield from _finish(call, _release_of(call, record.token))
+    if reply.applied or reply.record is None or reply.record.state not in SETTLED:
+        raise errors.StoreUnavailable(
+            "The store did not commit, so what the tool wrote was rolled back."
+        ) from away
+    return reply
+
+
+def _settle_error(
+    call: Call, record: Record, failure: ToolError, cause: BaseException | None, secrets: list[str]
+) -> Generator[Wish, Any, NoReturn]:
+    state = State.PARTIAL if failure.code == errors.PartialSuccess.code else State.FAILED
+    secrets = secrets or call.contract.arguments.secrets_of(call.arguments)
+    outcome = stored_error(failure, secrets)
+    yield from _settle(call, record, state, outcome)
+    raise recorded_error(outcome) from cause
+
+
+def _settle(call: Call, record: Record, state: State, outcome: bytes | None) -> Generator[Wish, Any, None]:
+    settle = Settle(call.at, record.token, state, outcome, call.contract.window_us)
+    reply = yield from _finish(call, settle)
+    if not (reply.applied or settled_by(reply.record, settle)):
+        raise errors.OwnershipLost()
+    _remember(call, reply)
+    yield from _end_job(call, record, state)
+
+
+def _end_job(call: Call, record: Record, state: State) -> Generator[Wish, Any, None]:
+    """The job of a call that a person approved ends with it. If that fails, a sweeper does it."""
+    if not record.asked.job_id:
+        return
+    call.attempt.end()
+    try:
+        yield from calls.settled(call.ledger.tenant, record.asked.job_id, state, call.ledger.clock)
+    except errors.SemelError as away:
+        log.debug("semel: the job of an approved call is ended later: %s", away.code)
+
+
+def _release(call: Call, record: Record, error: BaseException) -> Generator[Wish, Any, None]:
+    reply = yield from _finish(call, _release_of(call, record.token))
+    left = _still_ours(reply, record.token)
+    if left.state is State.IN_DOUBT:
+        raise in_doubt_error(call.contract, _REFUSED_LATER) from error
+
+
+def _park(
+    call: Call, record: Record, error: BaseException, note: str | None = None
+) -> Generator[Wish, Any, None]:
+    park = Park(call.at, record.token, note or f"the tool ended with {type(error).__name__}")
+    if isinstance(error, GeneratorExit):
+        # The caller's coroutine is being closed and may not be asked to wait.
+        _submit(call, park)
+        return
+    _still_ours((yield from _finish(call, park)), record.token)
+
+
+def _still_ours(reply: Reply, token: bytes) -> Record:
+    if reply.record is None or reply.record.token != token:
+        raise errors.OwnershipLost()
+    return reply.record
+
+
+def _finish(call: Call, command: Settle | Park | Release) -> Generator[Wish, Any, Reply]:
+    """The reply to the last word of an attempt, asked for again while the store is away.
+
+    After the store's `settle_wait` the keeper goes on in the background, and the caller is told of the doubt.
+    """
+    give_up, pause_s = 0.0, 0.01
+    while True:
+        try:
+            reply: Reply = yield command
+            call.attempt.record = reply.record
+            call.attempt.end()
+            return reply
+        except errors.StoreUnavailable as away:
+            if call.ledger.running.ended:
+                call.attempt.end()
+                text = "The tool ran, but the ledger was closed before its outcome was recorded."
+                raise in_doubt_error(call.contract, text) from away
+            now = yield ELAPSED
+            give_up = give_up or now + call.ledger.store.settle_wait_s
+            if now + pause_s >= give_up:
+                _defer(call, command)
+                text = "The tool ran, but the store did not take its outcome."
+                raise in_doubt_error(call.contract, text) from away
+        except errors.StoreCorrupt as damage:
+            raise errors.StoreCorrupt(
+                "The tool ran, but its record is damaged, so what it did was not recorded."
+            ) from damage
+        except Exception:
+            raise
+        except BaseException:
+            # The caller is interrupted and may not wait; what its tool did has to be written all the same.
+            _submit(call, command)
+            raise
+        try:
+            yield Pause(pause_s * (0.5 + call.ledger.clock.random() / 2))
+        except BaseException:
+            _defer(call, command)
+            raise
+        pause_s = min(0.5, pause_s * 2)
+
+
+def in_doubt_error(contract: Contract, text: str | None = None) -> errors.CallError:
+    """The answer to a caller whose call is in doubt: may it just come again, or does it take a person?"""
+    if contract.on_unknown in ("retry", "probe"):
+        return errors.UpstreamUnavailable(text, retry_after_s=1.0)
+    return errors.OutcomeUnknown(text)
+
+
+# --- replaying ------------------------------------------------------------------------------------
+
+
+def replay(call: Call, reply: Reply) -> Answer:
+    """What the settled record says, as the first caller got it."""
+    assert reply.record is not None
+    _remember(call, reply)
+    call.ledger.tally.replayed(reply.record, reply.now_us)
+    call.ledger.keeper.notice()
+    return Answer(replayed_value(call.contract, reply.record), replayed=True)
+
+
+def _remember(call: Call, reply: Reply) -> None:
+    record = reply.record
+    assert record is not None
+    call.attempt.settled = True
+    if not call.keep or amendable(record):
+        return  # an amendable one may change in another process, which tells nobody: it is read each time
+    until_us = record.expires_at
+    if until_us is not None:
+        # The window is counted by the store's clock; the cache asks ours.
+        until_us += call.ledger.clock.now_us() - reply.now_us
+    call.ledger.cache.put(call.key, record, until_us)
+
+
+# --- in doubt -------------------------------------------------------------------------------------
+
+
+def _in_doubt(call: Call, record: Record, now_us: int) -> Generator[Wish, Any, Answer | None]:
+    """What the contract says about a call that may have happened; None to claim again."""
+    contract = call.contract
+    if contract.transaction_parameters and record.note == ENDED_BY_TOOL:
+        raise _ended_by_tool(record)
+    if contract.transaction_parameters:
+        # No settlement, no effect: they commit together. And a late owner's commit would find another token.
+        return (yield from _retake(call, record, None))
+    policy = contract.on_unknown
+    if policy == "retry" and not _downstream_remembers(contract, record, now_us):
+        policy = "probe" if contract.declared.probe else "park"
+    match policy:
+        case "retry":
+            return (yield from _retake(call, record, contract.downstream_us))
+        case "rerun":
+            return (yield from _retake(call, record, None))
+        case "probe":
+            return (yield from _probe(call, record))
+        case _:
+            raise _parked(record)
+
+
+def _after_death(call: Call, record: Record) -> Generator[Wish, Any, Answer | None]:
+    """The owner's process is gone, so its lease says nothing any more; None to claim again.
+
+    Parked by the token that we saw: where the owner settled before it died, or somebody else went on, the
+    store refuses, and the record says what follows.
+    """
+    reply: Reply = yield Park(call.at, record.token, OWNER_GONE)
+    left = reply.record
+    if left is None or left.token != record.token or left.state is not State.IN_DOUBT:
+        return None
+    call.attempt.record = left
+    return (yield from _in_doubt(call, left, reply.now_us))
+
+
+def _downstream_remembers(contract: Contract, record: Record, now_us: int) -> bool:
+    assert contract.downstream_us is not None
+    return record.entered_at is None or record.entered_at + contract.downstream_us > now_us
+
+
+def _retake(call: Call, record: Record, within_us: int | None) -> Generator[Wish, Any, Answer | None]:
+    """Enter in place of the attempt that we saw; None if someone else did."""
+    token = owner.token(call.ledger.clock)
+    retake = Retake(call.at, record.token, token, call.contract.lease_us, within_us)
+    reply = yield from _take(call, retake)
+    if not ours(reply.record, retake):
+        call.attempt.end()
+        return None
+    return (yield from _perform(call, reply))
+
+
+def _probe(call: Call, record: Record) -> Generator[Wish, Any, Answer | None]:
+    probe = call.contract.declared.probe
+    assert probe is not None
+    first = call.contract.arguments.restore(record.asked.arguments, call.arguments)
+    try:
+        told = yield Ask(probe, call.key, first)
+    except Exception as error:
+        raise _parked(record, f"the probe ended with {type(error).__name__}") from error
+    secrets = call.contract.arguments.secrets_of(first)
+    resolve = resolution(call.contract, record, told, call.ledger.clock.token(), secrets)
+    if resolve is None:
+        raise _parked(record, "the probe cannot tell")
+    reply = yield resolve
+    settled = reply.record is not None and reply.record.state in SETTLED
+    return replay(call, reply) if settled else None
+
+
+def resolution(
+    contract: Contract, record: Record, told: Any, token: bytes, secrets: Sequence[str] = ()
+) -> Resolve | None:
+    """What a probe's answer makes of the attempt that it was asked about; None if it cannot tell."""
+    if isinstance(told, Happened):
+        outcome, happened = stored_value(contract, told.result, secrets), True
+    elif told is DidNotHappen:
+        outcome, happened = None, False
+    else:
+        if told is not CannotTell:
+            log.error(
+                "semel: the probe of %s answered with %s, which is no answer", contract.name, type(told)
+            )
+        return None
+    return Resolve(record.asked.at, record.token, token, happened, outcome, contract.window_us, PROBE)
+
+
+def _parked(record: Record, why: str = "") -> errors.OutcomeUnknown:
+    reason = why or record.note or "the lease lapsed"
+    return errors.OutcomeUnknown(record_id=record.asked.id, reason=reason, attempts=record.attempts)
+
+
+def _ended_by_tool(record: Record) -> errors.OutcomeUnknown:
+    return errors.OutcomeUnknown(
+        "The tool ended the transaction that it was given: what it wrote may be committed or not, and is not "
+        "recorded as done. Nobody enters again until a person has looked.",
+        record_id=record.asked.id,
+        reason=ENDED_BY_TOOL,
+        attempts=record.attempts,
+    )
+
+
+# --- waiting for a person -------------------------------------------------------------------------
+
+
+def _after_approval(call: Call, record: Record) -> Generator[Wish, Any, Answer | None]:
+    """What follows for a call that waits for a person; None to claim again."""
+    match (yield from _answered(call, record)):
+        case "approved":
+            return (yield from _retake(call, record, None))
+        case "rejected":
+            rejected = ToolError.of(errors.ApprovalRejected(job_id=record.asked.job_id))
+            return (yield from _settle_error(call, record, rejected, None, []))
+        case "expired" | "cancelled" | None:
+            # Nobody can answer any more, or is asked any more: the waiting record goes, and the call is new.
+            yield Release(call.at, record.token, call.contract.window_us)
+            return None
+        case _:
+            raise errors.ApprovalRequired(job_id=record.asked.job_id)
+
+
+def _answered(call: Call, record: Record) -> Generator[Wish, Any, str | None]:
+    """How the question stands; None if the contract no longer asks, and nobody has said anything before."""
+    store, tenant, approval = call.ledger.store, call.ledger.tenant, call.contract.approval
+    if approval is None:
+        return (yield from approvals.answer(tenant, record))
+    return (yield from approvals.question(store, tenant, record, approval))

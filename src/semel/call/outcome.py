@@ -1,0 +1,112 @@
+"""How a call's outcome is written into its record, and read back as the first caller got it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+from pydantic_core import from_json
+
+from semel import errors
+from semel.contract import secrecy
+from semel.contract.contract import Contract
+from semel.contract.result import ToolError
+from semel.contract.values import Unstorable
+from semel.kernel.limits import MESSAGE_CHARS_MAX, RESULT_BYTES_MAX
+from semel.kernel.record import Record, State
+
+log = logging.getLogger("semel")
+
+
+def stored_value(contract: Contract, value: Any, secrets: Sequence[str] = ()) -> bytes | None:
+    """The value as it will be replayed; None if it cannot be kept: it happened all the same."""
+    try:
+        data = contract.values.dump(value)
+        if secrets and secrecy.holds(orjson.loads(data), secrets):
+            raise Unstorable("it contains a secret argument")
+    except Unstorable as reason:
+        log.warning("semel: the result of %s is not kept: %s", contract.name, reason)
+        return None
+    return data
+
+
+def stored_error(failure: ToolError, secrets: list[str]) -> bytes:
+    """The failure as it will be replayed, without the secrets of the call."""
+    body = {
+        "code": failure.code,
+        "message": cleaned(failure.message, secrets),
+        "retriable": failure.retriable,
+        "corrective_action": cleaned(failure.corrective_action, secrets),
+        "details": dict(failure.details),
+    }
+    try:
+        data = orjson.dumps(body, default=str, option=orjson.OPT_NON_STR_KEYS)
+    except TypeError:
+        data = b""
+    if not 0 < len(data) <= RESULT_BYTES_MAX or secrecy.holds(orjson.loads(data)["details"], secrets):
+        # Details that cannot be kept are dropped; that it failed is kept in any case.
+        data = orjson.dumps(body | {"details": {}})
+    return data
+
+
+def replayed_value(contract: Contract, record: Record) -> Any:
+    """The settled value; raises what was settled instead of one."""
+    if record.state is not State.DONE:
+        raise _replayed(recorded_error(record.outcome))
+    if record.outcome is None:
+        raise _replayed(errors.ResultUnavailable())
+    try:
+        return contract.values.load(record.outcome)
+    except ValueError as misfit:
+        raise _replayed(_unreadable(record.outcome)) from misfit
+
+
+def recorded_error(outcome: bytes | None) -> errors.CallError:
+    """The exception that a failed or partial record stands for."""
+    try:
+        body = orjson.loads(outcome or b"")
+        return ToolError(
+            code=body["code"],
+            message=body["message"],
+            retriable=body["retriable"],
+            corrective_action=body["corrective_action"],
+            details=body["details"],
+        ).exception()
+    except (ValueError, KeyError, TypeError):
+        return errors.StoreCorrupt()
+
+
+def told_by(error: BaseException) -> str:
+    """One line for a person: the exception's kind and text."""
+    try:
+        text = str(error)
+    except Exception:  # one that cannot be printed is a failure all the same
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def cleaned(text: str, secrets: list[str]) -> str:
+    """A text as it may be kept and shown: without secrets, valid, and no longer than a person reads."""
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    if secrets and secrecy.holds(text, secrets):
+        text = "***"  # it is in there in a form that cannot be cut out
+    # A lone surrogate in an error text must not keep the failure from being recorded.
+    return text[:MESSAGE_CHARS_MAX].encode(errors="replace").decode()
+
+
+def _unreadable(outcome: bytes) -> errors.CallError:
+    try:
+        from_json(outcome)
+    except ValueError:
+        return errors.StoreCorrupt()
+    return errors.ResultUnavailable(
+        "It happened, but the kept value does not fit the tool's present result type."
+    )
+
+
+def _replayed(error: errors.CallError) -> errors.CallError:
+    error.replayed = True
+    return error

@@ -1,0 +1,59 @@
+"""What an exception from a tool says about its effect."""
+
+from __future__ import annotations
+
+import errno
+from enum import Enum
+
+from semel.contract import transport
+from semel.errors import CallError, PartialSuccess
+
+_UNREACHED = frozenset(
+    (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.ETIMEDOUT, errno.EPIPE)
+)
+
+# Answers of a contract inside the tool that leave open whether *its* effect took place.
+_UNSURE_CODES = frozenset(("OUTCOME_UNKNOWN", "OWNERSHIP_LOST"))
+
+
+class Meaning(Enum):
+    PARTIAL = "a part was done"
+    REFUSED = "nothing happened"
+    TRANSIENT = "the downstream did not answer, and may be asked again with the same key"
+    UNKNOWN = "nobody knows"
+    FAILED = "it failed"
+
+
+# Of these one member is enough to leave a whole group open.
+_OPEN = frozenset((Meaning.UNKNOWN, Meaning.TRANSIENT, Meaning.PARTIAL))
+
+
+def meaning(
+    error: BaseException,
+    refused: tuple[type[BaseException], ...],
+    transient: tuple[type[BaseException], ...],
+) -> Meaning:
+    """What the contract makes of it. What is declared goes before what is known."""
+    if isinstance(error, PartialSuccess):
+        return Meaning.PARTIAL
+    if isinstance(error, refused):
+        return Meaning.REFUSED
+    if isinstance(error, transient):
+        return Meaning.TRANSIENT
+    if not isinstance(error, Exception) or _leaves_open(error):
+        return Meaning.UNKNOWN
+    if isinstance(error, ExceptionGroup):
+        # A task group says at once what went wrong in several places; one that is open leaves the whole open.
+        meant = {meaning(member, refused, transient) for member in error.exceptions}
+        return Meaning.UNKNOWN if meant & _OPEN else Meaning.FAILED
+    return Meaning.FAILED
+
+
+def _leaves_open(error: Exception) -> bool:
+    if isinstance(error, CallError):
+        return error.retriable or error.code in _UNSURE_CODES
+    if isinstance(error, TimeoutError | ConnectionError):
+        return True
+    if isinstance(error, OSError) and error.errno in _UNREACHED:
+        return True
+    return transport.leaves_open(error)

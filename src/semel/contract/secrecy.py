@@ -1,0 +1,193 @@
+"""Secrets inside arguments and results: left out of what is stored, put back from the present call.
+
+A secret is what a path names, and every value of pydantic's own secret types.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from html import escape
+from typing import Any, cast
+from urllib.parse import quote, quote_plus, unquote
+
+from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
+
+from semel.contract.shapes import SECRETS, Paths, name_of, opened
+
+
+class Misplaced(Exception):
+    """A serializer of the caller's own writes another outline than the type has, so secrets are not found."""
+
+
+def present_in(value: Any) -> bool:
+    """Whether the value holds one of pydantic's own secrets."""
+    members = opened(value)
+    if members is None:
+        return isinstance(value, SECRETS)
+    return any(map(present_in, members.values() if isinstance(members, dict) else members))
+
+
+def shed(value: Any, written: Any, secret: Paths) -> Any:
+    """The JSON form of a value without its secret members; in a list null stands in their place."""
+    if isinstance(value, SECRETS):
+        return None
+    members = opened(value)
+    if isinstance(members, dict) and isinstance(written, dict):
+        return dict(_kept(members, written, secret))
+    if isinstance(members, list) and isinstance(written, list) and len(members) == len(written):
+        return [shed(*pair, secret) for pair in zip(members, written, strict=True)]
+    if secret and members is not None:
+        raise Misplaced
+    return written
+
+
+def _kept(members: dict[Any, Any], written: dict[str, Any], secret: Paths) -> Iterator[tuple[str, Any]]:
+    by_name = _by_name(members)
+    if secret and not by_name.keys() >= written.keys():
+        raise Misplaced
+    for name, form in written.items():
+        below = secret.below(name)
+        if not below.whole and not isinstance(by_name.get(name), SECRETS):
+            yield name, shed(by_name.get(name), form, below)
+
+
+def graft(stored: Any, value: Any, written: Any, secret: Paths, bytes_mode: str = "base64") -> Any:
+    """The stored JSON form with the secrets of this value, whose own JSON form is `written`, put back.
+
+    `bytes_mode` is how the place reads bytes: models decide for themselves and what is inside them.
+    """
+    if secret.whole or isinstance(value, SECRETS):
+        return _revealed(value, written, bytes_mode)
+    bytes_mode = _bytes_mode_inside(value, bytes_mode)
+    members = opened(value)
+    if isinstance(members, dict) and isinstance(stored, dict) and isinstance(written, dict):
+        for name, member in _by_name(members).items():
+            below = secret.below(name)
+            if name in written and (name in stored or below.whole or isinstance(member, SECRETS)):
+                stored[name] = graft(stored.get(name), member, written[name], below, bytes_mode)
+    elif isinstance(members, list) and isinstance(stored, list) and isinstance(written, list):
+        for index, pair in enumerate(zip(members[: len(stored)], written, strict=False)):
+            stored[index] = graft(stored[index], *pair, secret, bytes_mode)
+    return stored
+
+
+def _revealed(value: Any, written: Any, bytes_mode: str) -> Any:
+    """The JSON form of a value with its secrets readable, for a validator in this process only."""
+    if isinstance(value, SECRETS):
+        return to_jsonable_python(value.get_secret_value(), bytes_mode=cast(Any, bytes_mode))
+    bytes_mode = _bytes_mode_inside(value, bytes_mode)
+    members = opened(value)
+    if isinstance(members, dict) and isinstance(written, dict):
+        by_name = _by_name(members)
+        return {name: _revealed(by_name.get(name), form, bytes_mode) for name, form in written.items()}
+    if isinstance(members, list) and isinstance(written, list):
+        return [_revealed(*pair, bytes_mode) for pair in zip(members, written, strict=True)]
+    return written
+
+
+def _by_name(members: dict[Any, Any]) -> dict[str, Any]:
+    return {name_of(key): member for key, member in members.items()}
+
+
+def _bytes_mode_inside(value: Any, outside: str) -> str:
+    if isinstance(value, BaseModel):
+        return value.model_config.get("val_json_bytes", "utf8")
+    return outside
+
+
+def texts(value: Any, secret: Paths) -> Iterator[str]:
+    """Every spelling in which a secret of this value could show up in a text."""
+    if isinstance(value, SECRETS):
+        yield from _spellings(value.get_secret_value())
+        return
+    members = opened(value)
+    if isinstance(members, dict):
+        for key, member in members.items():
+            yield from texts(member, secret if secret.whole else secret.below(key))
+    elif isinstance(members, list):
+        for item in members:
+            yield from texts(item, secret)
+    elif secret.whole:
+        yield from _spellings(value)
+
+
+def _spellings(value: Any) -> Iterator[str]:
+    if isinstance(value, Enum):
+        value = value.value
+    if value is None or isinstance(value, bool):  # a secret yes or no cannot be found in a text
+        return
+    raw = value if isinstance(value, bytes) else str(value).encode(errors="surrogatepass")
+    text = value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
+    if len(raw) >= _ENCODED_BYTES_MIN:
+        yield from (raw.hex(), raw.hex().upper())
+        for encoded in (base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode()):
+            yield encoded.rstrip("=")
+    for quoted in (quote(raw), quote(raw, safe=""), quote_plus(raw)):
+        yield from (quoted, _PERCENT.sub(lambda code: code[0].lower(), quoted))
+    # Twice, because a text that was quoted once is often quoted again: an exception in an exception.
+    once = {text, *_escaped(text), repr(raw)[2:-1]}
+    yield from once
+    for spelling in once:
+        yield from _escaped(spelling)
+
+
+# The hexadecimal form of a shorter one is a number like any other.
+_ENCODED_BYTES_MIN = 4
+
+_PERCENT = re.compile("%[0-9A-F]{2}")
+
+
+def _escaped(text: str) -> tuple[str, ...]:
+    plain_json, ascii_json = json.dumps(text, ensure_ascii=False), json.dumps(text)
+    return repr(text)[1:-1], ascii(text)[1:-1], plain_json[1:-1], ascii_json[1:-1], escape(text)
+
+
+# A shorter secret counts only where it stands alone: three digits of a card are in many a number by chance.
+_ANYWHERE_CHARS_MIN = 6
+
+
+def holds(form: Any, spellings: Iterable[str]) -> bool:
+    """Whether a JSON form contains one of the secrets that are spelled so."""
+    patterns = [_where(spelling) for spelling in spellings]
+    return any(pattern.search(text) for text in _leaves(form) for pattern in patterns)
+
+
+def _where(spelling: str) -> re.Pattern[str]:
+    if len(spelling) >= _ANYWHERE_CHARS_MIN:
+        return re.compile(re.escape(spelling))
+    return re.compile(rf"(?<![^\W_]){re.escape(spelling)}(?![^\W_])")
+
+
+def _leaves(form: Any) -> Iterator[str]:
+    if isinstance(form, dict):
+        for name, member in form.items():
+            yield name
+            yield from _leaves(member)
+    elif isinstance(form, list):
+        for item in form:
+            yield from _leaves(item)
+    elif form is not None and not isinstance(form, bool):
+        yield str(form)
+        yield from _decoded(str(form))
+
+
+def _decoded(text: str) -> Iterator[str]:
+    """What a text says once it is read as it was meant: a secret among other things has no spelling there."""
+    if "%" in text:
+        yield unquote(text)
+    for run in _BASE64.findall(text):
+        padded = run.translate(_URLSAFE) + "=" * (-len(run) % 4)
+        try:
+            yield base64.b64decode(padded, validate=True).decode(errors="backslashreplace")
+        except ValueError:
+            continue  # it only looks like it
+
+
+# As in "Basic dXNlcjpzZWNyZXQ=": shorter ones say nothing.
+_BASE64 = re.compile("[A-Za-z0-9+/_-]{8,}")
+_URLSAFE = str.maketrans("-_", "+/")

@@ -1,0 +1,303 @@
+"""A tool's signature, read once: parameters, types and defaults, and the validators made of them."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, NotRequired, Optional, Union, cast, get_args, get_origin
+
+import typing_extensions
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+from pydantic_core import SchemaSerializer, SchemaValidator
+
+from semel.contract import shapes
+from semel.contract.shapes import NOWHERE, NotYet, Paths, Unfit
+from semel.contract.transaction import Transaction
+from semel.errors import ContractError
+from semel.kernel import keys
+
+PLAIN_TYPES = frozenset({str, int, bool, type(None)})
+
+_CONFIG = ConfigDict(
+    extra="forbid",
+    allow_inf_nan=False,
+    ser_json_bytes="base64",
+    val_json_bytes="base64",
+    hide_input_in_errors=True,
+)
+
+_FIXES = {
+    inspect.Parameter.VAR_POSITIONAL: "takes *{name}, so its arguments have no names. Take one list instead.",
+    inspect.Parameter.VAR_KEYWORD: "takes **{name}, so its arguments are open. Name them, or take one dict.",
+    inspect.Parameter.POSITIONAL_ONLY: "takes {name!r} by position only. Remove the `/` from its signature.",
+}
+
+_NO_DEFAULT: Any = inspect.Parameter.empty
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    name: str
+    kind: Any
+    default: Any
+    positional: bool
+
+    @property
+    def required(self) -> bool:
+        return self.default is _NO_DEFAULT
+
+    def alone(self) -> Parameter:
+        """The same as the only, and required, parameter of something."""
+        return replace(self, default=_NO_DEFAULT)
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Everything that follows from a signature once its annotations are resolved."""
+
+    key_parameters: tuple[str, ...]
+    transaction_parameters: tuple[str, ...]
+    order: tuple[str, ...]
+    names: frozenset[str]
+    required: frozenset[str]
+    schema: dict[str, Any]
+    validator: SchemaValidator
+    # The same without the arguments that are secret as a whole: what is stored.
+    stored_validator: SchemaValidator
+    stored_serializer: SchemaSerializer
+    defaults: Mapping[str, Any]
+    # Canonical bytes of the defaults, of the values themselves and as their serializers write them.
+    default_bytes: Mapping[str, bytes]
+    dumped_default_bytes: Mapping[str, bytes]
+    ignored: Paths
+    ignored_tops: tuple[str, ...]
+    secret: Paths
+    secret_tops: frozenset[str]
+    guarded: frozenset[str]
+    unknown_secrets: tuple[str, ...]
+    # Some arguments may be left out of the canonical form.
+    elides: bool
+    # The arguments whose defaults are no plain values.
+    rich_defaults: frozenset[str]
+    # No path leads below the top, and nothing is secret: plain values need no walk.
+    shallow: bool
+    # Besides, no value can be anything but plain.
+    plain: bool
+
+
+class Reader:
+    """Reads one function's signature, now or when the names that it uses are there."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        tool: str,
+        ignore: Iterable[str],
+        secret: Iterable[str],
+        local_names: Mapping[str, Any],
+    ) -> None:
+        self._function = function
+        self._tool = tool
+        self._ignore = tuple(ignore)
+        self._secret = tuple(secret)
+        self._local_names = local_names
+        written = list(inspect.signature(function).parameters.values())
+        self.first_parameter = written[0].name if written else ""
+        self.takes_self = self.first_parameter in ("self", "cls")
+        self._written = written[1:] if self.takes_self else written
+        self._refuse_what_no_annotation_heals()
+
+    def _refuse_what_no_annotation_heals(self) -> None:
+        plain = inspect.unwrap(self._function)
+        if inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain):
+            raise self.error("is a generator, whose result cannot be recorded. Return a list instead.")
+        for parameter in self._written:
+            if parameter.kind in _FIXES:
+                raise self.error(_FIXES[parameter.kind].format(name=parameter.name))
+
+    def error(self, text: str) -> ContractError:
+        return ContractError(f"The tool {self._tool!r} {text}")
+
+    def key_parameters(self) -> tuple[str, ...]:
+        """The parameters that are known by now to take the key."""
+        return tuple(each.name for each in self._written if self._is_known_key(each))
+
+    def transaction_parameters(self) -> tuple[str, ...]:
+        """The parameters that are known by now to take the transaction."""
+        return tuple(each.name for each in self._written if self._is_known_transaction(each))
+
+    def _is_known_key(self, written: inspect.Parameter) -> bool:
+        try:
+            return _is_key(self._resolved(written).kind)
+        except NotYet:
+            return False
+
+    def _is_known_transaction(self, written: inspect.Parameter) -> bool:
+        try:
+            return self._resolved(written).kind is Transaction
+        except NotYet:
+            return False
+
+    def read(self) -> Signature:
+        """The signature; raises NotYet while a name is missing, and ContractError."""
+        resolved = [self._resolved(written) for written in self._written]
+        parameters = [self._with_fitting_default(each) for each in resolved if not _is_hidden(each.kind)]
+        whole = self._adapter(parameters)
+        inside = shapes.json_schema(whole, by_alias=False)
+        ignored = self._ignored(inside)
+        secrets = [path for path in self._secret if shapes.names_instead(inside, path) is None]
+        secret = Paths.of(secrets)
+        kept = [each for each in parameters if each.name not in secret.tops()]
+        defaults = {each.name: self._default(each) for each in parameters if not each.required}
+        rich_defaults = frozenset(name for name in defaults if type(defaults[name]) not in PLAIN_TYPES)
+        shallow = not secret and not ignored.below_top()
+        self._local_names = {}  # no longer needed, and it may keep a whole frame alive
+        return Signature(
+            key_parameters=tuple(each.name for each in resolved if _is_key(each.kind)),
+            transaction_parameters=tuple(each.name for each in resolved if each.kind is Transaction),
+            order=tuple(each.name for each in parameters if each.positional),
+            names=frozenset(each.name for each in parameters),
+            required=frozenset(each.name for each in parameters if each.required),
+            schema=_published(shapes.json_schema(whole), defaults, secret),
+            validator=cast(SchemaValidator, whole.validator),
+            stored_validator=cast(SchemaValidator, self._adapter(kept).validator),
+            stored_serializer=self._serializer(kept),
+            defaults=defaults,
+            default_bytes=_default_bytes(defaults, ignored),
+            dumped_default_bytes=_default_bytes(whole.dump_python(defaults, warnings=False), ignored),
+            ignored=ignored,
+            ignored_tops=tuple(sorted(ignored.tops())),
+            secret=secret,
+            secret_tops=secret.tops(),
+            guarded=frozenset(secret.members) | _write_only(inside),
+            unknown_secrets=tuple(path for path in self._secret if path not in secrets),
+            elides=bool(ignored or defaults),
+            rich_defaults=rich_defaults,
+            shallow=shallow,
+            plain=shallow and not rich_defaults and all(_is_plain(each.kind) for each in parameters),
+        )
+
+    def _resolved(self, written: inspect.Parameter) -> Parameter:
+        kind = shapes.annotation(written.annotation, self._function, self._local_names)
+        positional = written.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+        return Parameter(written.name, kind, written.default, positional)
+
+    def _with_fitting_default(self, parameter: Parameter) -> Parameter:
+        """`x: int = None` is read as `int | None`, as it is meant."""
+        if parameter.default is not None:
+            return parameter
+        try:
+            self._adapter([parameter.alone()]).validate_python({parameter.name: None})
+        except ValidationError:
+            return replace(parameter, kind=Optional[parameter.kind])  # noqa: UP045  a value, not text
+        return parameter
+
+    def _default(self, parameter: Parameter) -> Any:
+        try:
+            given = {parameter.name: parameter.default}
+            return self._adapter([parameter.alone()]).validate_python(given)[parameter.name]
+        except ValidationError:
+            raise self.error(
+                f"has a default for {parameter.name!r} that does not fit its annotation. "
+                f"Use a value of that type, or `{parameter.name}: … | None = None`."
+            ) from None
+
+    def _serializer(self, parameters: list[Parameter]) -> SchemaSerializer:
+        # With the config given once more: on its own, pydantic writes the fields of a TypedDict without it.
+        return shapes.adapter(_typed_dict(self._tool, parameters), _CONFIG).serializer
+
+    def _adapter(self, parameters: list[Parameter]) -> TypeAdapter[Any]:
+        try:
+            made = shapes.adapter(_typed_dict(self._tool, parameters))
+            shapes.json_schema(made)
+        except Unfit as reason:
+            if len(parameters) == 1:
+                raise self._unfit(parameters[0].name, reason) from None
+            for each in parameters:  # the culprit fails alone too, and is named
+                self._adapter([each])
+            raise self.error(f"has arguments that cannot be stored and read back: {reason}.") from None
+        return made
+
+    def _unfit(self, name: str, reason: Unfit) -> ContractError:
+        return self.error(
+            f"has the argument {name!r}, whose type cannot be read from JSON and written to it ({reason}). "
+            f"Make the tool a method and {name!r} an attribute of its self, or bind it outside the tool."
+        )
+
+    def _ignored(self, schema: Mapping[str, Any]) -> Paths:
+        for path in self._ignore:
+            names = shapes.names_instead(schema, path)
+            if names is not None:
+                there = f"Possible names there: {', '.join(names)}." if names else "Nothing has a name there."
+                raise self.error(f"ignores {path!r}, which is not among its arguments. {there}")
+        return Paths.of(self._ignore)
+
+
+def _typed_dict(name: str, parameters: list[Parameter]) -> Any:
+    fields = {each.name: each.kind if each.required else NotRequired[each.kind] for each in parameters}
+    make: Any = typing_extensions.TypedDict
+    return with_config(_CONFIG)(make(name, fields))
+
+
+def _published(schema: dict[str, Any], defaults: Mapping[str, Any], secret: Paths) -> dict[str, Any]:
+    """The schema as callers see it: with the defaults that JSON can carry, and `required` even if empty."""
+    for name, default in defaults.items():
+        if type(default) in PLAIN_TYPES and not secret.below(name):
+            schema["properties"][name]["default"] = default
+    return {**schema, "required": schema.get("required", [])}
+
+
+def _default_bytes(defaults: Mapping[str, Any], ignored: Paths) -> dict[str, bytes]:
+    made = {}
+    for name, default in defaults.items():
+        try:
+            made[name] = comparable(default, ignored.below(name))
+        except keys.Uncanonical:  # then no argument equals it either
+            continue
+    return made
+
+
+def comparable(value: Any, ignored: Paths) -> bytes:
+    """Bytes that tell whether an argument equals its default; they are never stored or hashed."""
+    kept = shapes.without(value, ignored, NOWHERE, lambda secret: secret)
+    return keys.canonical({"v": kept}, unfold=shapes.unfolding(b""))
+
+
+def _write_only(schema: Mapping[str, Any]) -> frozenset[str]:
+    """The arguments that hold, somewhere, what their JSON Schema calls write-only: a password."""
+    properties = schema.get("properties", {})
+    return frozenset(name for name, place in properties.items() if _mentions(place, schema, set()))
+
+
+def _mentions(place: Any, root: Mapping[str, Any], seen: set[str]) -> bool:
+    if isinstance(place, list):
+        return any(_mentions(item, root, seen) for item in place)
+    if not isinstance(place, dict):
+        return False
+    reference = place.get("$ref")
+    if isinstance(reference, str) and reference not in seen:
+        seen.add(reference)
+        if _mentions(root["$defs"][reference.removeprefix("#/$defs/")], root, seen):
+            return True
+    return place.get("writeOnly") is True or any(_mentions(inner, root, seen) for inner in place.values())
+
+
+def _is_plain(kind: Any) -> bool:
+    return kind in PLAIN_TYPES or (bool(_choices(kind)) and PLAIN_TYPES.issuperset(_choices(kind)))
+
+
+def _is_hidden(kind: Any) -> bool:
+    return kind is Transaction or _is_key(kind)
+
+
+def _is_key(kind: Any) -> bool:
+    if get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    return kind is keys.Key or set(_choices(kind)) == {keys.Key, type(None)}
+
+
+def _choices(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else ()

@@ -1,0 +1,269 @@
+"""A tool's result: stored as JSON and read back as what it was."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import Any, Union, get_args, get_origin
+
+import orjson
+from pydantic import ConfigDict, ValidationError
+from pydantic_core import from_json, to_json
+
+from semel.contract import secrecy, shapes
+from semel.contract.shapes import READ, WRITE, NotYet, Paths, Unfit
+from semel.errors import ContractError
+from semel.kernel.limits import DEPTH_MAX, RESULT_BYTES_MAX
+
+_CONFIG = ConfigDict(ser_json_inf_nan="constants", ser_json_bytes="base64", val_json_bytes="base64")
+
+# Stands before what pydantic wrote. orjson would read its NaN not at all and its large integers as floats.
+FOR_PYDANTIC = b" "
+
+_SCALARS = frozenset({str, int, bool, type(None), float})
+_NO_NAMES: Mapping[str, Any] = types.MappingProxyType({})
+
+Fits = Callable[[Any, int], bool]
+"""Whether a value, in which so many containers may be opened, is sure to come back equal from orjson."""
+
+
+class Unstorable(Exception):
+    """The result cannot be stored so that it reads back equal; the reason says why."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+class Values:
+    """The results of one tool. Made by `Values.of`."""
+
+    def __init__(self, resolve: Callable[[], Any], secret: tuple[str, ...]) -> None:
+        self._resolve = resolve
+        self._secret = secret
+
+    @classmethod
+    def of(
+        cls,
+        annotation: Any,
+        *,
+        secret: Iterable[str] = (),
+        function: Callable[..., Any] = lambda: None,
+        local_names: Mapping[str, Any] = _NO_NAMES,
+    ) -> Values:
+        """The results of a type; raises ContractError for a type that cannot be stored and read back.
+
+        An annotation written as text means what it means in `function`. While a name in it is not there yet,
+        the reading and its checks wait for the first use.
+        """
+        made = cls(lambda: shapes.annotation(annotation, function, local_names), tuple(secret))
+        try:
+            made.__dict__["_shape"] = made._read_shape()
+        except NotYet:
+            pass
+        return made
+
+    @cached_property
+    def _shape(self) -> _Shape:
+        try:
+            return self._read_shape()
+        except NotYet as missing:
+            raise ContractError(
+                f"The return annotation cannot be resolved ({missing}). "
+                "Define or import that name at run time in the tool's module."
+            ) from None
+
+    def _read_shape(self) -> _Shape:
+        kind = self._resolve()
+        try:
+            shape = _Shape(kind, self._secret)
+        except Unfit as reason:
+            raise ContractError(
+                f"A result of type {_spelled(kind)} cannot be stored and read back ({reason}). "
+                "Return a pydantic model, a dataclass or JSON values, and annotate it so."
+            ) from None
+        self._resolve = lambda: kind  # the first one may keep a whole frame alive
+        return shape
+
+    @property
+    def ready(self) -> bool:
+        """Whether the return annotation is resolved, so that all checks were made."""
+        return "_shape" in self.__dict__
+
+    def resolve(self) -> None:
+        """The return annotation is resolved afterwards; raises ContractError if it cannot be."""
+        _ = self._shape
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema of a result as it is stored: what `load` reads back, by the names of fields."""
+        return self._shape.stored_schema()
+
+    def accepts_path(self, path: str) -> bool:
+        """Whether a dotted path names a field of the result."""
+        return self._shape.accepts_path(path)
+
+    def dump(self, value: Any) -> bytes:
+        """The result as JSON, without its secret fields; `load` gives an equal value. Raises Unstorable."""
+        shape = self._shape
+        data = shape.plainly(value)
+        if data is None:
+            data = FOR_PYDANTIC + shape.dump(value)
+        if len(data) > RESULT_BYTES_MAX:
+            raise Unstorable(f"the result takes {len(data)} bytes; {RESULT_BYTES_MAX} are allowed")
+        return data
+
+    def load(self, data: bytes) -> Any:
+        """The stored result, a fresh object each time; raises ValueError for damaged data."""
+        shape = self._shape
+        if shape.fits is not None and data[:1] != FOR_PYDANTIC:
+            return orjson.loads(data)
+        return shape.validator.validate_json(data, **READ)
+
+
+class _Shape:
+    """What follows from a return type once it is known."""
+
+    def __init__(self, kind: Any, secret: tuple[str, ...]) -> None:
+        made = shapes.adapter(kind, _CONFIG)
+        self.schema = shapes.json_schema(made, by_alias=False, stored=True)
+        self.validator = made.validator
+        self.fits = _fits(kind)
+        self._serializer = made.serializer
+        self._is_dataclass = dataclasses.is_dataclass(kind)
+        # The others are arguments.
+        self._secret = Paths.of(path for path in secret if self.accepts_path(path))
+
+    def accepts_path(self, path: str) -> bool:
+        return shapes.names_instead(self.schema, path) is None
+
+    def stored_schema(self) -> dict[str, Any]:
+        choices = self.schema.get("anyOf", ())
+        if self._is_dataclass and len(choices) == 2 and choices[1] == {"type": "null"}:
+            # shapes.adapter lets None through for a dataclass; a result is never None.
+            rest = {name: part for name, part in self.schema.items() if name != "anyOf"}
+            return {**choices[0], **rest}
+        return self.schema
+
+    def plainly(self, value: Any) -> bytes | None:
+        """The value as orjson writes it, if it is sure to read back equal."""
+        if self.fits is None or self._secret or not self.fits(value, DEPTH_MAX):
+            return None
+        try:
+            return orjson.dumps(value)
+        except orjson.JSONEncodeError:  # an integer beyond 64 bits, a lone surrogate, a key that is no text
+            return None
+
+    def dump(self, value: Any) -> bytes:
+        """The value as pydantic writes it, if it does read back equal but for its secrets."""
+        if value is None and self._is_dataclass:
+            raise Unstorable("the result does not fit its annotation")  # shapes.adapter lets None through
+        data = self._write(value)
+        if _is_deep(data):
+            raise Unstorable(f"the result is nested deeper than {DEPTH_MAX} levels")
+        if self._secret or secrecy.present_in(value):
+            return self._dump_without_secrets(value, data)
+        place = shapes.difference(value, self._read(data))
+        if place is not None:
+            raise Unstorable(f"{_named(place)} does not read back equal; annotate it with its exact type")
+        return data
+
+    def _dump_without_secrets(self, value: Any, data: bytes) -> bytes:
+        try:
+            kept = secrecy.shed(value, from_json(data), self._secret)
+        except secrecy.Misplaced:
+            raise Unstorable("a serializer of its own writes a secret field to another place") from None
+        data = to_json(kept, inf_nan_mode="constants")
+        try:
+            self._read(data)
+        except Unstorable:
+            raise Unstorable("the result does not read back without its secret fields") from None
+        return data
+
+    def _write(self, value: Any) -> bytes:
+        try:
+            return self._serializer.to_json(value, **WRITE)
+        except Exception as error:  # a type's own serializer may raise anything
+            raise Unstorable(f"the result cannot be written as JSON ({type(error).__name__})") from None
+
+    def _read(self, data: bytes) -> Any:
+        try:
+            return self.validator.validate_json(data, **READ)
+        except ValidationError:
+            raise Unstorable("the result does not fit its annotation") from None
+
+
+# --- values that orjson alone can carry -----------------------------------------------------------
+
+
+def _fits(kind: Any) -> Fits | None:
+    """The check for a type whose plain values orjson reads back equal; None for every other type."""
+    if kind is Any or kind is object:
+        return _plain_fits
+    outer, inner = get_origin(kind) or kind, get_args(kind)
+    if outer in (Union, types.UnionType):
+        return _one_of([_fits(choice) for choice in inner])
+    if outer is dict and (not inner or inner[0] is str):
+        return _dict_of(_fits(inner[1] if inner else Any))
+    if outer is list:
+        return _list_of(_fits(inner[0] if inner else Any))
+    return _exactly(kind) if any(kind is scalar for scalar in _SCALARS) else None
+
+
+def _plain_fits(value: Any, depth: int) -> bool:
+    if depth and type(value) is dict:
+        return all(_plain_fits(member, depth - 1) for member in value.values())
+    if depth and type(value) is list:
+        return all(_plain_fits(item, depth - 1) for item in value)
+    return type(value) in _SCALARS and _is_storable_number(value)
+
+
+def _exactly(kind: type) -> Fits:
+    return lambda value, _: type(value) is kind and _is_storable_number(value)
+
+
+def _one_of(choices: list[Fits | None]) -> Fits | None:
+    known = [choice for choice in choices if choice is not None]
+    return (lambda value, depth: any(fit(value, depth) for fit in known)) if known == choices else None
+
+
+def _dict_of(member: Fits | None) -> Fits | None:
+    if member is None:
+        return None
+    return lambda value, depth: (
+        type(value) is dict and all(member(each, depth - 1) for each in value.values())
+    )
+
+
+def _list_of(item: Fits | None) -> Fits | None:
+    if item is None:
+        return None
+    return lambda value, depth: type(value) is list and all(item(each, depth - 1) for each in value)
+
+
+def _is_storable_number(value: Any) -> bool:
+    return type(value) is not float or math.isfinite(value)  # orjson writes NaN as null
+
+
+def _is_deep(data: bytes) -> bool:
+    # Counting is cheap, and what opens few containers cannot be deep.
+    openings = data.count(b"{") + data.count(b"[")
+    return openings > DEPTH_MAX and _is_deeper(from_json(data), DEPTH_MAX)
+
+
+def _is_deeper(written: Any, depth: int) -> bool:
+    if not isinstance(written, (dict, list)):
+        return False
+    inside = written.values() if isinstance(written, dict) else written
+    return depth == 0 or any(_is_deeper(member, depth - 1) for member in inside)
+
+
+def _named(place: tuple[str, ...]) -> str:
+    return f"the result's {'.'.join(place)}" if place else "the result"
+
+
+def _spelled(kind: Any) -> str:
+    return kind.__name__ if isinstance(kind, type) else str(kind)

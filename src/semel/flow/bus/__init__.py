@@ -1,0 +1,30 @@
+"""The bus: a doorbell between processes. The store is the ledger; losing or doubling a message is harmless.
+
+base      what a bus does                        bell      who waits for which doorbell, in this process
+local     within one process                     nats      JetStream
+subjects  messages as subjects of NATS           consumer  each message handled once, or put aside
+"""
+
+from __future__ import annotations
+
+from semel.errors import OpenError
+from semel.flow.bus.base import Bus
+from semel.kernel.clock import SYSTEM, Clock
+from semel.stores.urls import StoreUrl, hide_password, need
+
+
+def open_bus(url: str, clock: Clock = SYSTEM) -> Bus:
+    """The bus that the URL names, not yet started; OpenError, naming the fix, if there is none."""
+    if url == "local":
+        from semel.flow.bus.local import LocalBus
+
+        return LocalBus(clock)
+    if url.startswith(("nats://", "tls://")):
+        need("nats", "nats")
+        from semel.flow.bus.nats import NatsBus
+        from semel.flow.bus.settings import read
+
+        return NatsBus(read(StoreUrl(url)), clock)
+    raise OpenError(
+        f"{hide_password(url)!r} is not a bus. There are local and nats://host:4222. Nothing was opened."
+    )

@@ -1,0 +1,107 @@
+"""The bus within one process: nothing to install, nothing to lose.
+
+A message counts as taken when every consumer of this process has acknowledged it. Until then it stays in the
+outbox, so a process that dies delivers it again after its restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from semel.flow.bus.base import Bus, BusUnavailable, is_about
+from semel.flow.model import Message
+from semel.kernel.clock import Clock
+
+
+class LocalBus(Bus):
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self._started = False
+        self._lines: dict[str, LocalLine] = {}
+
+    @property
+    def healthy(self) -> bool:
+        return self._started
+
+    async def start(self) -> None:
+        self._started = True
+        for line in self._lines.values():
+            line.closed = False
+
+    async def stop(self) -> None:
+        self._started = False
+        for line in self._lines.values():
+            line.close()
+
+    async def publish(self, message: Message) -> None:
+        if not self._started:
+            raise BusUnavailable("The bus is not running.")
+        self._ring(message)
+        lines = [line for line in self._lines.values() if is_about(message.type, line.about)]
+        if lines:
+            await asyncio.gather(*(line.deliver(message) for line in lines))
+
+    async def subscribe(self, name: str, about: str = "", *, ack_wait_s: float = 60.0) -> LocalLine:
+        del ack_wait_s  # who does not answer here has died together with the bus
+        return self._lines.setdefault(name, LocalLine(about, self.clock))
+
+
+class LocalLine:
+    """The messages on their way to one consumer."""
+
+    def __init__(self, about: str, clock: Clock) -> None:
+        self.about = about
+        self.closed = False
+        self._clock = clock
+        self._queue: asyncio.Queue[LocalDelivery] = asyncio.Queue()
+        self._open: set[asyncio.Future[None]] = set()
+
+    async def deliver(self, message: Message) -> None:
+        """The consumer has acknowledged the message."""
+        if self.closed:
+            raise BusUnavailable("The bus was stopped.")
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._open.add(done)
+        self._queue.put_nowait(LocalDelivery(message, 1, done, self))
+        try:
+            await done
+        finally:
+            self._open.discard(done)
+
+    def put_back(self, delivery: LocalDelivery) -> None:
+        self._queue.put_nowait(delivery)
+
+    async def next(self, seconds: float) -> LocalDelivery | None:
+        waiting = asyncio.ensure_future(self._queue.get())
+        try:
+            done, _ = await asyncio.wait((waiting,), timeout=seconds)
+        finally:
+            if not waiting.done():
+                waiting.cancel()
+        return waiting.result() if done else None
+
+    def close(self) -> None:
+        """Whoever sends is told that it did not arrive."""
+        self.closed = True
+        for done in self._open:
+            if not done.done():
+                done.set_exception(BusUnavailable("The bus was stopped."))
+
+
+class LocalDelivery:
+    def __init__(self, message: Message, count: int, done: asyncio.Future[None], line: LocalLine) -> None:
+        self.message = message
+        self.count = count
+        self._done = done
+        self._line = line
+
+    async def ack(self) -> None:
+        if not self._done.done():
+            self._done.set_result(None)
+
+    async def again(self, seconds: float) -> None:
+        later = LocalDelivery(self.message, self.count + 1, self._done, self._line)
+        asyncio.get_running_loop().call_later(seconds, self._line.put_back, later)
+
+    async def keep(self) -> None:
+        pass
