@@ -13,7 +13,7 @@ from semel.ledger.ledger import Ledger
 from semel.testing import FakeClock
 from tests.tools import a_step, declared, the_record
 
-TOLD_BY_A_CHILD = "import sys; from semel import owner; from semel.kernel.clock import SYSTEM; " + (
+TOLD_BY_A_CHILD = "import sys; from semel.kernel import owner; from semel.kernel.clock import SYSTEM; " + (
     "print(owner.token(SYSTEM).hex(), flush=True); sys.stdin.read()"
 )
 

@@ -3,7 +3,8 @@
 A retry that comes after its window is a new action, and nobody counts its age when it comes. The audit log
 tells it afterwards, while it keeps both: one key, claimed again after its window (audit/duplicates.py). And
 how the retries that were seen lie in their window tells it too: if more than one in a thousand came in its
-last tenth, the end of the window probably cut some off, and the window that covers what was *seen* is no answer.
+last tenth, the end of the window probably cut some off, and the window that covers what was *seen* is no
+answer.
 """
 
 from __future__ import annotations
