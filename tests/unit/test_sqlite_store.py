@@ -18,10 +18,10 @@ from semel.errors import OpenError, StoreCorrupt, StoreUnavailable
 from semel.kernel.clock import SYSTEM
 from semel.kernel.record import Address, State
 from semel.stores.base import AppendEvents, ListRecords, ReadEvents, SealEvents, Sweep
+from semel.stores.batching import BATCH_MAX
 from semel.stores.sqlite import SqliteStore
 from semel.stores.sqlite.schema import APPLICATION_ID, open_database
 from semel.stores.sqlite.statements import SCHEMAS
-from semel.stores.sqlite.writer import BATCH_MAX
 from tests.commands import AT, LEASE, SECOND, A, B, claim, look, park, release, renew, settle
 from tests.fake_clock import FakeClock
 

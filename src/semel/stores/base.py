@@ -23,7 +23,7 @@ from typing import Generic, Literal, NamedTuple, TypeVar
 
 from semel.audit.events import Event, Seal
 from semel.contract.transaction import Transaction
-from semel.errors import ContractError
+from semel.errors import ContractError, StoreUnavailable
 from semel.kernel.clock import SYSTEM, Clock
 from semel.kernel.limits import SETTLE_WAIT_S
 from semel.kernel.record import Address, Command, Record, Reply, State
@@ -297,3 +297,7 @@ class Waiters:
             woken = self._waiting.pop(at, [])
         for waiter in woken:
             waiter.wake()
+
+
+def store_closed() -> StoreUnavailable:
+    return StoreUnavailable("The ledger is closed; nothing was done.", corrective_action="Open it anew.")

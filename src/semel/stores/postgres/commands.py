@@ -21,6 +21,7 @@ from semel.kernel.record import (
     Settle,
     apply,
 )
+from semel.stores.batching import ClaimedRecords
 from semel.stores.postgres import statements as sql
 from semel.stores.postgres.packing import binaries, numbers, texts, truths
 from semel.stores.postgres.rows import record_at
@@ -34,8 +35,6 @@ Packed = list[bytes]
 _POSITION, _NOW, _APPLIED, _NEWEST_EVENT, _RECORD = 0, 1, 2, 3, 5
 _ID, _STATE, _FENCE = _RECORD + 3, _RECORD + 13, _RECORD + 15
 _ATTEMPTS, _CREATED_AT = _RECORD + 16, _RECORD + 18
-
-_HELD_MAX, _HELD_BYTES_MAX = 1_024, 4_096
 
 
 def address_of(command: Any) -> Address:
@@ -142,27 +141,18 @@ _STEPS: dict[type, tuple[Step, Callable[[Any], Packed]]] = {
 }
 
 
-class Held(dict[bytes, Record]):
-    """Records that this process claimed and has not settled yet, by their token: enough for its tools."""
-
-    def keep(self, record: Record) -> None:
-        # Large arguments are not worth the memory: reading them back costs less than they do.
-        if len(record.asked.arguments) <= _HELD_BYTES_MAX:
-            self[record.token] = record
-            if len(self) > _HELD_MAX:
-                self.pop(next(iter(self)), None)
-
-
 class Asked:
     """Commands of one kind at different addresses, and what became of them."""
 
     newest_commit = 0  # none of them writes a document
     repeatable = True  # what was applied is known by its token
 
-    def __init__(self, commands: Sequence[Command], digests: Sequence[bytes], held: Held) -> None:
+    def __init__(
+        self, commands: Sequence[Command], digests: Sequence[bytes], claimed: ClaimedRecords
+    ) -> None:
         self._commands = commands
         self._digests = digests
-        self._held = held
+        self._claimed = claimed
         self.replies: list[Reply | Exception | None] = [None] * len(commands)
         self.newest_event = 0
 
@@ -205,14 +195,11 @@ class Asked:
         known = self._known(command, rows, number, now_us)
         record = known or record_at(address_of(command), rows.row(number, _RECORD))
         if isinstance(command, Claim | Retake) and record is not None:
-            self._held.keep(record)
+            self._claimed.keep(record)
         return Reply(record, now_us, True)
 
     def _known(self, command: Command, rows: Rows, number: int, now_us: int) -> Record | None:
-        """The record after a claim without a past, or a settlement: most of it need not be read.
-
-        What a settlement takes over from the record before it changes only together with token and fence.
-        """
+        """The record after a claim without a past, or a settlement: most of it need not be read."""
         if isinstance(command, Claim):
             claimed = apply(None, command, now_us)
             assert claimed is not None
@@ -220,7 +207,7 @@ class Asked:
             if new == tuple(rows.cell(number, column) for column in (_ID, _ATTEMPTS, _CREATED_AT)):
                 return claimed._replace(fence=rows.cell(number, _FENCE))
         if isinstance(command, Settle):
-            held = self._held.pop(command.token, None)
+            held = self._claimed.pop(command.token, None)
             if held is not None and held.asked.at == command.at and held.fence == rows.cell(number, _FENCE):
                 return apply(held, command, now_us)
         return None

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from semel.kernel.waiting import Gates
+from semel.stores.base import store_closed
 from semel.stores.postgres import trouble
 from semel.stores.postgres.trouble import Failure
 from semel.stores.postgres.wire import Link
@@ -66,7 +67,7 @@ class Pool:
     def enter(self, place: Place) -> Link:
         """A connection for this place. Whatever comes of it, the place has to be left."""
         if self._closed:
-            raise trouble.closed()
+            raise store_closed()
         if not self._gates.wait(lambda: self._let_in(place), self._patience_s):
             raise Failure("every connection of the pool is in use", late=True)
         link = place.link = self._next()

@@ -18,7 +18,7 @@ from semel.kernel.waiting import entering
 from semel.stores.base import AppendEvents, Finding, Query, Store, Waiters
 from semel.stores.documents import Commit
 from semel.stores.postgres import findings, schema, statements, trouble
-from semel.stores.postgres.dispatch import Dispatch
+from semel.stores.postgres.dispatch import CommandToSend, StatementBatcher
 from semel.stores.postgres.listener import Listener
 from semel.stores.postgres.packing import text
 from semel.stores.postgres.pool import Pool
@@ -72,7 +72,7 @@ class PostgresStore(Store):
         self._pool = Pool(self._connect, pool, timeout_s)
         self._tools_pool = Pool(self._connect_plain, pool, timeout_s)
         abreast = max(1, min(_ABREAST, pool - 1))
-        self._dispatch = Dispatch(self._pool, self._answers.common, self.waiters, abreast, timeout_s)
+        self._dispatch = StatementBatcher(self._pool, self._answers.common, self.waiters, abreast, timeout_s)
         self._listener = Listener(self._connect, channel, self._answers.now, self.waiters)
         self._open(shown, statements.migrations() if migrations is None else migrations)
         _stores.add(self)
@@ -158,15 +158,17 @@ class PostgresStore(Store):
     def perform(self, command: Command) -> Reply:
         if self._dispatch.owed:
             self._dispatch.flush()
-        return self._dispatch.perform(command)
+        reply: Reply = self._dispatch.perform(CommandToSend(command))
+        return reply
 
     async def aperform(self, command: Command) -> Reply:
         # Behind what was submitted for the same record it waits anyway.
-        return await self._dispatch.aperform(command)
+        reply: Reply = await self._dispatch.aperform(CommandToSend(command))
+        return reply
 
     @entering
     def submit(self, command: Command) -> None:
-        self._dispatch.submit(command)
+        self._dispatch.submit(CommandToSend(command))
 
     @entering
     def begin(self, *, asynchronous: bool) -> Transaction:
@@ -189,7 +191,7 @@ class PostgresStore(Store):
         if self._dispatch.owed:
             self._dispatch.flush()
         if isinstance(query, Commit):
-            return cast(T, self._dispatch.commit(query))
+            return cast(T, self._dispatch.perform(CommandToSend(query)))
         try:
             return self._ask(query)
         except Failure as failure:
@@ -213,7 +215,7 @@ class PostgresStore(Store):
 
     async def aask(self, query: Query[T]) -> T:
         if isinstance(query, Commit):
-            return cast(T, await self._dispatch.acommit(query))
+            return cast(T, await self._dispatch.aperform(CommandToSend(query)))
         return await asyncio.to_thread(self.ask, query)
 
     # --- around ----------------------------------------------------------------------------------

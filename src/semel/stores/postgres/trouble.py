@@ -150,7 +150,3 @@ def unopened(failure: Failure, shown: str) -> SemelError:
     refused = translated(failure)
     refused.message = f"{shown}: {refused.message}"
     return refused
-
-
-def closed() -> StoreUnavailable:
-    return StoreUnavailable("The ledger is closed; nothing was done.", corrective_action="Open it anew.")

@@ -27,6 +27,7 @@ from semel.kernel.record import (
     next_fence,
 )
 from semel.stores.base import AppendEvents, SealEvents, Store, Sweep, Swept
+from semel.stores.batching import ClaimedRecords
 from semel.stores.documents import Commit, Committed
 from semel.stores.sqlite import documents
 from semel.stores.sqlite import statements as sql
@@ -36,10 +37,6 @@ from semel.stores.sqlite.rows import DUE, event_of, record_of, seal_of
 _EVER = -(1 << 63)
 
 _NEVER = (1 << 63) - 1
-
-# Records of claims that this process made and has not settled yet: enough for its running tools. Large
-# arguments are not worth the memory: writing them costs more than reading them back.
-_HELD_MAX, _HELD_BYTES_MAX = 1_024, 4_096
 
 # Sealed runs dropped in one sweep, 1 000 events each: a tenth of a second at most.
 _RUNS_DROPPED_MAX = 20
@@ -133,7 +130,7 @@ class Performer:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._held: dict[bytes, Record] = {}
+        self._claimed = ClaimedRecords()
         self._others: dict[type, Callable[[sqlite3.Connection, Any, list[Address]], Any]] = {
             Look: self._look,
             AppendEvents: self._append,
@@ -174,28 +171,25 @@ class Performer:
     ) -> Record | None:
         """The record after a claim of a new key, or a settlement of one: half the price of reading it back.
 
-        What a settlement takes over from the record before it changes only together with token and fence, and
-        the statement compares both: so it is still what the claim was answered.
+        The settlement's statement compares token and fence: so the rest is still what the claim was answered.
         """
         if type(command) is Claim:
             if connection.execute(sql.CLAIM_NEW, parameters).rowcount == 1:
                 return apply(None, command, now_us)
-        elif type(command) is Settle and (held := self._held.get(command.token)) is not None:
+        elif type(command) is Settle and (claimed := self._claimed.get(command.token)) is not None:
             window_end = _NEVER if parameters[2] is None else parameters[2]
-            if held.asked.at != command.at:
+            if claimed.asked.at != command.at:
                 return None
-            if connection.execute(sql.SETTLE_HELD, (*parameters, held.fence, window_end)).rowcount == 1:
-                return apply(held, command, now_us)
+            if connection.execute(sql.SETTLE_HELD, (*parameters, claimed.fence, window_end)).rowcount == 1:
+                return apply(claimed, command, now_us)
         return None
 
     def committed(self, command: Any, answer: Any) -> None:
-        """The command's transaction is durable: what it claimed is held until it is settled."""
+        """The command's transaction is durable: what it claimed is kept until it is settled."""
         if type(command) is Settle:
-            self._held.pop(command.token, None)
-        elif type(command) is Claim and answer.applied and len(command.asked.arguments) <= _HELD_BYTES_MAX:
-            self._held[command.token] = answer.record
-            if len(self._held) > _HELD_MAX:
-                del self._held[next(iter(self._held))]
+            self._claimed.pop(command.token, None)
+        elif type(command) is Claim and answer.applied:
+            self._claimed.keep(answer.record)
 
     def _refused(
         self, connection: sqlite3.Connection, command: Any, now_us: int, changed: list[Address]

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
 from semel.kernel.clock import SYSTEM
+from semel.stores.base import store_closed
 from semel.stores.sqlite import trouble
 
 T = TypeVar("T")
@@ -146,7 +147,7 @@ class Readers:
     def _open(self) -> sqlite3.Connection:
         with self._opening:
             if self._closed:
-                raise trouble.closed()
+                raise store_closed()
             connection = self._connect()
             self._count += 1
         connection.execute("PRAGMA query_only = ON")

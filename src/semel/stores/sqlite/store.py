@@ -25,7 +25,7 @@ from semel.stores.sqlite.rows import record_of
 from semel.stores.sqlite.schema import open_database
 from semel.stores.sqlite.transaction import SqliteTransaction
 from semel.stores.sqlite.watcher import Watcher
-from semel.stores.sqlite.writer import Writer
+from semel.stores.sqlite.writer import CommandToCommit, CommandToWrite, CommitBatcher
 
 T = TypeVar("T")
 Connected = TypeVar("Connected", bound=sqlite3.Connection)
@@ -76,7 +76,9 @@ class SqliteStore(Store):
         self._place = FilePlace(self.path)
         self._readers = Readers(self._connect, busy_s)
         self._performer = Performer(self)
-        self._writer = Writer(self._connect, connection, self._place, self._performer, self.waiters, busy_s)
+        self._writer = CommitBatcher(
+            self._connect, connection, self._place, self._performer, self.waiters, busy_s
+        )
         self._watcher = Watcher(self._connect, clock, self.waiters)
         forks.register(self)
         _unflushed.add(self)
@@ -109,15 +111,18 @@ class SqliteStore(Store):
             now_us = self.clock.now_us()
             if record is not None and apply(record, command, now_us) is None:
                 return Reply(record, now_us, False)
-            return cast(Reply, writer.perform(command, looked=True))
-        return cast(Reply, writer.perform(command))
+            reply: Reply = writer.perform(CommandToWrite(command))
+        else:
+            reply = writer.perform(CommandToCommit(command))
+        return reply
 
     async def aperform(self, command: Command) -> Reply:
-        return cast(Reply, await self._writer.aperform(command))
+        reply: Reply = await self._writer.aperform(CommandToCommit(command))
+        return reply
 
     @entering
     def submit(self, command: Command) -> None:
-        self._writer.submit(command)
+        self._writer.submit(CommandToCommit(command))
 
     def _look(self, at: Address, command: Command) -> Record | None:
         try:
@@ -143,7 +148,7 @@ class SqliteStore(Store):
     def ask(self, query: Query[T]) -> T:
         answer = queries.ANSWERS.get(type(query))
         if answer is None:
-            return cast(T, self._writer.perform(query))
+            return cast(T, self._writer.perform(CommandToCommit(query)))
         if self._writer.owed:
             self._writer.flush()
         try:
@@ -154,7 +159,7 @@ class SqliteStore(Store):
     async def aask(self, query: Query[T]) -> T:
         if type(query) in queries.ANSWERS:
             return await asyncio.to_thread(self.ask, query)
-        return cast(T, await self._writer.aperform(query))
+        return cast(T, await self._writer.aperform(CommandToCommit(query)))
 
     # --- around ----------------------------------------------------------------------------------
 

@@ -95,7 +95,3 @@ def translated(error: Exception, asked: Any = None) -> SemelError:
 def _undecodable(error: Exception) -> bool:
     # Text that is not UTF-8: Semel writes none, so the file was changed by something else.
     return isinstance(error, sqlite3.OperationalError) and str(error).startswith("Could not decode")
-
-
-def closed() -> StoreUnavailable:
-    return StoreUnavailable("The ledger is closed; nothing was done.", corrective_action="Open it anew.")
