@@ -100,7 +100,7 @@ class Batcher(ABC, Generic[Q]):
 
     @abstractmethod
     def _carry_out(self, batch: list[Q]) -> None:
-        """Every command of the batch is done, durably. If it raises, those that are not done are undone."""
+        """Every command of the batch is done, durably. If it raises, those that are not may be repeated."""
 
     @abstractmethod
     def _one_is_to_blame(self, error: Exception) -> bool:
@@ -280,18 +280,17 @@ class Batcher(ABC, Generic[Q]):
                     latch, queued.latch = queued.latch, None
                     latch.release()
         self._changed.open()
-        for loop, works in by_loop.items():
+        for loop, commands in by_loop.items():
             try:
-                loop.call_soon_threadsafe(_arrive, works)
+                loop.call_soon_threadsafe(_arrive, commands)
             except RuntimeError:
                 pass  # the loop was closed: what was asked is done, and nobody is left to be told
 
     # --- the end ---------------------------------------------------------------------------------
 
     def _end(self, within_s: float) -> bool:
-        """Nothing is taken any more, and what is queued is carried out, if that comes to pass within so long.
-
-        Whether it was this call that ended it.
+        """Whether it had not ended before. Nothing is taken any more, and what is queued is carried out,
+        unless that takes longer.
         """
         with self._lock:
             if self._closed:
@@ -328,4 +327,7 @@ class ClaimedRecords(dict[bytes, Record]):
         if len(record.asked.arguments) <= _CLAIMED_BYTES_MAX:
             self[record.token] = record
             if len(self) > _CLAIMED_MAX:
-                self.pop(next(iter(self)), None)
+                try:
+                    del self[next(iter(self))]
+                except (KeyError, RuntimeError, StopIteration):
+                    pass  # another thread changed it meanwhile; one too many does no harm
