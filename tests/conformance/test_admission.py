@@ -18,7 +18,7 @@ from semel.flow.flow import Flow
 from semel.flow.gate import Lock, LockPolicy
 from semel.flow.model import job_of, run_of
 from semel.flow.problems import Problem
-from semel.flow.values import Answer, Caller
+from semel.flow.values import JsonAnswer, Caller
 from semel.stores.base import Query, Store
 from semel.stores.documents import Commit, Count
 from semel.testing import WrappedStore
@@ -304,7 +304,7 @@ async def test_after_its_window_a_key_is_new(world):
     assert (word, len({first["run_id"], second["run_id"]})) == ("done", 2)
 
 
-async def is_kept(flow: Flow, clock: FakeClock, repeat: Callable[[], Awaitable[Answer]]) -> bool:
+async def is_kept(flow: Flow, clock: FakeClock, repeat: Callable[[], Awaitable[JsonAnswer]]) -> bool:
     """Whether the key is honoured over many windows of a minute, swept and unswept."""
     words = []
     for _ in range(3):
@@ -316,7 +316,7 @@ async def is_kept(flow: Flow, clock: FakeClock, repeat: Callable[[], Awaitable[A
 
 
 async def closes_a_minute_from_now(
-    flow: Flow, clock: FakeClock, repeat: Callable[[], Awaitable[Answer]]
+    flow: Flow, clock: FakeClock, repeat: Callable[[], Awaitable[JsonAnswer]]
 ) -> bool:
     """Whether the key's window of a minute has just begun, swept or not; the last repeat is a new request."""
     clock.advance(59)
@@ -333,7 +333,7 @@ async def test_while_its_run_lives_a_key_is_honoured_and_its_window_begins_with_
     await define(flow)
     _, run = await told(flow.runs.start(ANN, "w", "k", {}))
 
-    def repeat() -> Awaitable[Answer]:
+    def repeat() -> Awaitable[JsonAnswer]:
         return flow.runs.start(ANN, "w", "k", {})
 
     assert await is_kept(flow, clock, repeat)
@@ -350,7 +350,7 @@ async def test_while_its_job_lives_a_key_is_honoured_and_its_window_begins_with_
     terms = {"expires_in": "1d", "reason": ""}
     _, job = await told(flow.jobs.create(ANN, "k", "t", {}, terms, {}))
 
-    def repeat() -> Awaitable[Answer]:
+    def repeat() -> Awaitable[JsonAnswer]:
         return flow.jobs.create(ANN, "k", "t", {}, terms, {})
 
     assert await is_kept(flow, clock, repeat)  # while it waits for a person

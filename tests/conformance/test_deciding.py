@@ -14,7 +14,7 @@ import pytest
 from semel.flow import shelves
 from semel.flow.flow import Flow
 from semel.flow.problems import Problem
-from semel.flow.values import Answer, Caller
+from semel.flow.values import JsonAnswer, Caller
 from semel.kernel.clock import rfc3339
 from semel.stores.base import Query
 from semel.stores.documents import Fetch
@@ -59,7 +59,7 @@ async def ask_about_a_step(flow: Flow, *after: str) -> tuple[str, str]:
     return run_id, run["steps"][0]["job_id"]
 
 
-async def refusal(asked: Awaitable[Answer]) -> str:
+async def refusal(asked: Awaitable[JsonAnswer]) -> str:
     word, _ = await told(asked)
     assert word not in ("done", "replayed")
     return word

@@ -27,8 +27,8 @@ from semel.stores.documents import (
     Document,
     Draft,
     Fetch,
-    Place,
-    Room,
+    Entry,
+    Capacity,
     Scan,
     Tenants,
     Weigh,
@@ -52,8 +52,8 @@ def fresh() -> str:
     return SYSTEM.token().hex()
 
 
-def on(shelf: str, score: int = 0) -> tuple[Place, ...]:
-    return (Place(shelf, score),)
+def on(shelf: str, score: int = 0) -> tuple[Entry, ...]:
+    return (Entry(shelf, score),)
 
 
 def commit(
@@ -62,7 +62,7 @@ def commit(
     tag: str = "",
     expect: Mapping[str, str | None] | None = None,
     drop: tuple[str, ...] = (),
-    room: tuple[Room, ...] = (),
+    room: tuple[Capacity, ...] = (),
 ) -> Commit:
     return Commit(tenant, tag or fresh(), expect or {}, put, drop, room)
 
@@ -105,10 +105,10 @@ def test_a_tenants_documents_weigh_what_their_bodies_have(door):
 
 
 def test_a_document_comes_back_as_it_was_written(door):
-    draft = Draft("run-1", b"body", (Place("runs", 7), Place("due", 9)))
+    draft = Draft("run-1", b"body", (Entry("runs", 7), Entry("due", 9)))
     asked = commit(draft)
     assert door.ask(asked) == Committed(True, START_US, {})
-    document = Document("run-1", b"body", asked.tag, (Place("runs", 7), Place("due", 9)))
+    document = Document("run-1", b"body", asked.tag, (Entry("runs", 7), Entry("due", 9)))
     answer = door.ask(Fetch("acme", ("run-1",)))
     assert (answer.documents, answer.now_us) == ({"run-1": document}, START_US)
     (same,) = door.ask(Scan("acme", "runs", 10)).documents
@@ -120,12 +120,12 @@ def test_what_comes_back_has_the_types_that_it_was_written_with(door):
     written(door, Draft("run-1", b"body", on("runs", 7)))
     (document,) = fetched(door, "run-1").values()
     assert type(document) is Document
-    assert [type(place) for place in document.places] == [Place]
+    assert [type(place) for place in document.places] == [Entry]
     assert [type(part) for part in (*document[:3], *document.places[0])] == [str, bytes, str, str, int]
 
 
 def test_places_come_back_in_the_order_in_which_they_were_given(door):
-    places = (Place("z", 3), Place("a", 1), Place("m", 2))
+    places = (Entry("z", 3), Entry("a", 1), Entry("m", 2))
     written(door, Draft("run-1", b"", places))
     assert fetched(door, "run-1")["run-1"].places == places
 
@@ -177,7 +177,7 @@ def test_a_body_of_mebibytes_comes_back(door, size):
 
 
 def test_a_document_may_stand_on_many_shelves(door):
-    places = tuple(Place(f"shelf-{number}", number) for number in range(50))
+    places = tuple(Entry(f"shelf-{number}", number) for number in range(50))
     written(door, Draft("run-1", b"", places))
     assert all(scanned(door, place.shelf) == ["run-1"] for place in places)
     written(door, Draft("run-1", b"", places[:1]))
@@ -282,7 +282,7 @@ def test_a_repeat_does_not_drop_what_was_written_since(door):
 
 
 def test_a_repeat_is_recognised_in_a_full_house(door):
-    asked = commit(Draft("run", b"1", on("slots")), expect={"run": None}, room=(Room("slots", 1),))
+    asked = commit(Draft("run", b"1", on("slots")), expect={"run": None}, room=(Capacity("slots", 1),))
     assert door.ask(asked).done
     assert door.ask(asked) == Committed(True, START_US, {})
     assert door.ask(Count("acme", "slots")) == 1
@@ -322,7 +322,7 @@ def test_a_commit_that_only_drops_finds_its_document_gone_when_asked_again(door)
 
 
 def test_there_is_room_while_fewer_than_the_limit_stand_on_the_shelf(door):
-    room = Room("slots", 3)
+    room = Capacity("slots", 3)
     answers = [door.ask(commit(Draft(f"run-{n}", b"", on("slots", n)), room=(room,))) for n in range(5)]
     assert answers == [Committed(True, START_US, {})] * 3 + [Committed(False, START_US, {}, room, 3)] * 2
     assert scanned(door, "slots") == ["run-0", "run-1", "run-2"]
@@ -331,7 +331,7 @@ def test_there_is_room_while_fewer_than_the_limit_stand_on_the_shelf(door):
 def test_a_commit_without_room_writes_nothing(door):
     before = written(door, Draft("run-0", b"", on("slots")), Draft("job", b"", on("jobs")))
     attempt = commit(
-        Draft("run-1", b"", on("slots")), Draft("key", b""), drop=("job",), room=(Room("slots", 1),)
+        Draft("run-1", b"", on("slots")), Draft("key", b""), drop=("job",), room=(Capacity("slots", 1),)
     )
     assert not door.ask(attempt).done
     assert fetched(door, "run-0", "run-1", "job", "key") == {document.id: document for document in before}
@@ -340,7 +340,7 @@ def test_a_commit_without_room_writes_nothing(door):
 
 def test_room_is_counted_before_the_commit_also_for_one_who_stands_there_already(door):
     written(door, Draft("run", b"1", on("slots")))
-    room = Room("slots", 1)
+    room = Capacity("slots", 1)
     assert door.ask(commit(Draft("run", b"2", on("slots")), room=(room,))).full == room
     assert door.ask(commit(drop=("run",), room=(room,))).full == room
     assert fetched(door, "run")["run"].body == b"1"
@@ -349,37 +349,37 @@ def test_room_is_counted_before_the_commit_also_for_one_who_stands_there_already
 def test_many_may_enter_at_once_where_there_is_room_for_one(door):
     """A condition on what was before, not on what will be: a run enters with all that belongs to it."""
     drafts = [Draft(f"run-{number}", b"", on("slots")) for number in range(3)]
-    assert door.ask(commit(*drafts, room=(Room("slots", 1),))).done
+    assert door.ask(commit(*drafts, room=(Capacity("slots", 1),))).done
     assert door.ask(Count("acme", "slots")) == 3
 
 
 @pytest.mark.parametrize("limit", [0, 1, 2, 5])
 def test_a_full_shelf_is_counted_exactly_also_where_the_limit_was_lowered(door, limit):
     written(door, *(Draft(f"run-{number}", b"", on("slots", number)) for number in range(5)))
-    answer = door.ask(commit(Draft("run", b""), room=(Room("slots", limit),)))
-    assert answer == Committed(False, START_US, {}, Room("slots", limit), 5)
+    answer = door.ask(commit(Draft("run", b""), room=(Capacity("slots", limit),)))
+    assert answer == Committed(False, START_US, {}, Capacity("slots", limit), 5)
 
 
 def test_a_limit_of_zero_is_never_room(door):
-    room = Room("slots", 0)
+    room = Capacity("slots", 0)
     assert door.ask(commit(Draft("run", b""), room=(room,))) == Committed(False, START_US, {}, room, 0)
 
 
 def test_the_first_full_shelf_of_several_is_told(door):
-    written(door, Draft("run", b"", (Place("small", 1), Place("large", 1))))
-    rooms = (Room("empty", 1), Room("large", 2), Room("small", 1), Room("large", 1))
+    written(door, Draft("run", b"", (Entry("small", 1), Entry("large", 1))))
+    rooms = (Capacity("empty", 1), Capacity("large", 2), Capacity("small", 1), Capacity("large", 1))
     assert door.ask(commit(Draft("new", b""), room=rooms)) == Committed(False, START_US, {}, rooms[2], 1)
     assert door.ask(commit(Draft("new", b""), room=rooms[:2])).done
 
 
 def test_expectations_are_judged_before_any_room(door):
     (run,) = written(door, Draft("run", b"", on("slots")))
-    answer = door.ask(commit(Draft("run", b"2"), expect={"run": None}, room=(Room("slots", 1),)))
+    answer = door.ask(commit(Draft("run", b"2"), expect={"run": None}, room=(Capacity("slots", 1),)))
     assert answer == Committed(False, START_US, {"run": run}, None, 0)
 
 
 def test_who_leaves_the_shelf_makes_room(door):
-    room = (Room("slots", 1),)
+    room = (Capacity("slots", 1),)
     written(door, Draft("one", b"", on("slots")))
     written(door, Draft("one", b"", on("done")))
     assert door.ask(commit(Draft("two", b"", on("slots")), room=room)).done
@@ -391,15 +391,15 @@ def test_who_leaves_the_shelf_makes_room(door):
 
 
 def test_a_replacement_moves_the_document_to_its_new_places(door):
-    written(door, Draft("job", b"1", (Place("due", 5), Place("jobs", 1))))
-    written(door, Draft("job", b"2", (Place("jobs", 8), Place("done", 9))))
+    written(door, Draft("job", b"1", (Entry("due", 5), Entry("jobs", 1))))
+    written(door, Draft("job", b"2", (Entry("jobs", 8), Entry("done", 9))))
     assert (scanned(door, "due"), scanned(door, "jobs"), scanned(door, "done")) == ([], ["job"], ["job"])
     assert list(door.ask(Scan("acme", "jobs", 10, upto=7)).documents) == []
-    assert door.ask(Scan("acme", "jobs", 10)).documents[0].places == (Place("jobs", 8), Place("done", 9))
+    assert door.ask(Scan("acme", "jobs", 10)).documents[0].places == (Entry("jobs", 8), Entry("done", 9))
 
 
 def test_a_replacement_without_places_stands_nowhere(door):
-    written(door, Draft("job", b"1", (Place("due", 5), Place("jobs", 1))))
+    written(door, Draft("job", b"1", (Entry("due", 5), Entry("jobs", 1))))
     (nowhere,) = written(door, Draft("job", b"2"))
     assert (scanned(door, "due"), door.ask(Count("acme", "jobs"))) == ([], 0)
     assert fetched(door, "job") == {"job": nowhere}
@@ -413,7 +413,7 @@ def test_a_replacement_at_the_same_places_stands_there_once_with_its_new_body(do
 
 
 def test_a_dropped_document_is_gone_from_every_shelf(door):
-    written(door, Draft("job", b"1", (Place("due", 5), Place("jobs", 1))), Draft("other", b"", on("jobs", 2)))
+    written(door, Draft("job", b"1", (Entry("due", 5), Entry("jobs", 1))), Draft("other", b"", on("jobs", 2)))
     assert door.ask(commit(drop=("job",))).done
     assert fetched(door, "job") == {}
     assert (scanned(door, "due"), scanned(door, "jobs")) == ([], ["other"])
@@ -551,8 +551,8 @@ def test_an_empty_shelf_is_empty(door):
 
 
 def test_a_scan_shows_other_places_of_its_documents_but_goes_by_its_own(door):
-    written(door, Draft("a", b"", (Place("one", 1), Place("two", 20))))
-    written(door, Draft("b", b"", (Place("one", 2), Place("two", 10))))
+    written(door, Draft("a", b"", (Entry("one", 1), Entry("two", 20))))
+    written(door, Draft("b", b"", (Entry("one", 2), Entry("two", 10))))
     assert (scanned(door, "one"), scanned(door, "two")) == (["a", "b"], ["b", "a"])
     assert len(door.ask(Scan("acme", "two", 10)).documents[0].places) == 2
 
@@ -580,7 +580,7 @@ def test_two_tenants_do_not_meet(door):
 def test_what_one_tenant_has_takes_no_room_from_another(door):
     written(door, Draft("run", b"", on("slots")), tenant="globex")
     assert door.ask(
-        commit(Draft("run", b"", on("slots")), expect={"run": None}, room=(Room("slots", 1),))
+        commit(Draft("run", b"", on("slots")), expect={"run": None}, room=(Capacity("slots", 1),))
     ).done
 
 
@@ -684,8 +684,8 @@ def test_any_text_is_the_name_of_a_shelf(door):
     assert [scanned(door, text) for text in HOSTILE] == [[f"run-{number}"] for number in range(len(HOSTILE))]
     assert [door.ask(Count("acme", text)) for text in HOSTILE] == [1] * len(HOSTILE)
     assert [due(door, text, HIGHEST) for text in HOSTILE] == [["acme"]] * len(HOSTILE)
-    full = [door.ask(commit(room=(Room(text, 1),))).full for text in HOSTILE]
-    assert full == [Room(text, 1) for text in HOSTILE]
+    full = [door.ask(commit(room=(Capacity(text, 1),))).full for text in HOSTILE]
+    assert full == [Capacity(text, 1) for text in HOSTILE]
 
 
 def test_any_text_is_a_tenant(door):
@@ -725,7 +725,7 @@ def test_every_answer_tells_the_stores_own_time(door, clock):
     now_us = clock.now_us()
     assert door.ask(commit(Draft("run", b""))).now_us == now_us
     assert door.ask(commit(expect={"run": None})).now_us == now_us
-    assert door.ask(commit(room=(Room("slots", 0),))).now_us == now_us
+    assert door.ask(commit(room=(Capacity("slots", 0),))).now_us == now_us
     assert door.ask(Fetch("acme", ("run",))).now_us == now_us
     assert door.ask(Scan("acme", "runs", 1)).now_us == now_us
 
@@ -749,7 +749,7 @@ def test_what_one_handle_wrote_another_reads_and_replaces_at_once(house, clock):
 
 @shared_only
 def test_a_repeat_is_recognised_by_another_handle(house, clock):
-    asked = commit(Draft("run", b"1", on("slots")), expect={"run": None}, room=(Room("slots", 1),))
+    asked = commit(Draft("run", b"1", on("slots")), expect={"run": None}, room=(Capacity("slots", 1),))
     assert house.open(clock).ask(asked).done
     assert house.open(clock).ask(asked).done
 
@@ -817,7 +817,7 @@ def in_threads(work: Callable[[int], T]) -> list[T]:
 
 
 def test_a_shelf_takes_exactly_its_limit_however_many_come_at_once(stores):
-    room = Room("slots", 100)
+    room = Capacity("slots", 100)
 
     def enter(number: int) -> int:
         ids = [f"run-{number}-{turn}" for turn in range(TURNS)]
@@ -835,7 +835,7 @@ def test_a_shelf_takes_exactly_its_limit_however_many_come_at_once(stores):
 
 
 def test_never_do_more_than_the_limit_hold_a_slot_while_they_come_and_go(stores):
-    room = Room("slots", 3)
+    room = Capacity("slots", 3)
 
     def come_and_go(number: int) -> list[int]:
         """How many held a slot, each time that this one did."""
@@ -903,7 +903,7 @@ def test_whoever_reads_sees_all_of_a_commit_or_nothing(stores):
 
 def test_tasks_of_one_loop_see_each_other_in_their_commits(stores):
     """They may share a transaction, and still no two of them get the same."""
-    room = Room("slots", 7)
+    room = Capacity("slots", 7)
 
     async def enter_all() -> tuple[list[Committed], list[Committed]]:
         entering = [commit(Draft(f"run-{n}", b"", on("slots")), room=(room,)) for n in range(40)]
@@ -991,7 +991,7 @@ def test_a_commit_that_is_refused_tells_nothing(door: Door) -> None:
     written(door, Draft("a", b"1", on("full")))
     events = (told("job_1"),)
     assert not door.ask(Commit("acme", fresh(), {"a": None}, (Draft("a", b"2"),), events=events)).done
-    full = Commit("acme", fresh(), {}, (Draft("b", b"2"),), room=(Room("full", 1),), events=events)
+    full = Commit("acme", fresh(), {}, (Draft("b", b"2"),), room=(Capacity("full", 1),), events=events)
     assert not door.ask(full).done
     assert heard(door) == []
 

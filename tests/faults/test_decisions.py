@@ -21,7 +21,7 @@ from semel.flow import shelves
 from semel.flow.bus.consumer import Consumer
 from semel.flow.bus.nats import NatsBus, NatsDelivery
 from semel.flow.bus.subjects import message_in
-from semel.flow.cabinet import Cabinet
+from semel.flow.cabinet import DocumentStore
 from semel.flow.model import Message
 from semel.stores.base import Store
 from semel.stores.documents import Count
@@ -153,7 +153,7 @@ def consumer(bus: NatsBus, store: Store, tenant: str, found: list[str]) -> Consu
         if message.tenant == tenant:
             found.append(message.id)
 
-    return Consumer(bus, Cabinet(store), f"mailer-{tenant}", handle, about="approval")
+    return Consumer(bus, DocumentStore(store), f"mailer-{tenant}", handle, about="approval")
 
 
 # --- killed around the commit ---------------------------------------------------------------------------

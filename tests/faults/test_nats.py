@@ -28,7 +28,7 @@ from semel.kernel.clock import SYSTEM
 from semel.ledger.ledger import Ledger
 from semel.stores.base import Store
 from semel.stores.urls import open_store
-from semel.worker.store_door import StoreDoor
+from semel.worker.store_door import StoreJobs
 from semel.worker.work import Worker
 from tests.faults.checks import PATIENCE_S
 from tests.nats_server import NatsServer, on_bus
@@ -353,7 +353,7 @@ def test_a_worker_at_a_store_hears_doorbells_and_sends_what_its_jobs_announce(
     async def scene(bus: NatsBus) -> tuple[str, int]:
         flow, own = flow_on(store, bus), open_bus(server.url())
         handlers = {"email": Handler("email", lambda job: job.input, frozenset())}
-        door = StoreDoor(store, own, "acme", "w1")
+        door = StoreJobs(store, own, "acme", "w1")
         worker = Worker(
             door, Ledger(store, tenant="acme"), handlers, worker_id="w1", tell=lambda *_, **__: None
         )

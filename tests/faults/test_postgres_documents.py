@@ -31,8 +31,8 @@ from semel.stores.documents import (
     Document,
     Draft,
     Fetch,
-    Place,
-    Room,
+    Entry,
+    Capacity,
     Scan,
     Tenants,
 )
@@ -128,8 +128,8 @@ def deadlocks(server: PostgresServer) -> int:
     return (server.directory / "log").read_text(errors="replace").count("deadlock detected")
 
 
-def on(shelf: str, score: int = 0) -> tuple[Place, ...]:
-    return (Place(shelf, score),)
+def on(shelf: str, score: int = 0) -> tuple[Entry, ...]:
+    return (Entry(shelf, score),)
 
 
 def commit(
@@ -137,7 +137,7 @@ def commit(
     tenant: str = "acme",
     expect: Mapping[str, str | None] | None = None,
     drop: tuple[str, ...] = (),
-    room: tuple[Room, ...] = (),
+    room: tuple[Capacity, ...] = (),
     events: tuple[Event, ...] = (),
 ) -> Commit:
     return Commit(tenant, SYSTEM.token().hex(), expect or {}, put, drop, room, events)
@@ -187,7 +187,7 @@ def all_at_once(store: Any, commits: list[Commit]) -> list[Committed]:
 
 def entry() -> Commit:
     """One that can be carried out once: afterwards the key is there, and the house is full."""
-    return commit(Draft("key", b"1", on("slots")), expect={"key": None}, room=(Room("slots", 1),))
+    return commit(Draft("key", b"1", on("slots")), expect={"key": None}, room=(Capacity("slots", 1),))
 
 
 def test_a_commit_whose_reply_was_lost_is_refused_and_found_done_when_asked_again(proxy, store, far):
@@ -240,7 +240,7 @@ def test_events_without_a_document_to_know_them_by_are_not_asked_for_again(proxy
 
 
 def test_what_was_asked_together_is_asked_again_together(proxy, store, far):
-    entering = [commit(Draft(f"run-{n}", b"", on("slots")), room=(Room("slots", 3),)) for n in range(5)]
+    entering = [commit(Draft(f"run-{n}", b"", on("slots")), room=(Capacity("slots", 3),)) for n in range(5)]
     proxy.cuts_after = 0
     assert [answer.done for answer in all_at_once(far, entering)] == [True] * 3 + [False] * 2
     assert store.ask(Count("acme", "slots")) == 3
@@ -334,7 +334,7 @@ class Crowd:
         sit = commit(
             Draft(id_, b"sits", on("seats")),
             expect={id_: None},
-            room=(Room("seats", SEATS),),
+            room=(Capacity("seats", SEATS),),
             events=(told(f"{id_} sits"),),
         )
         answer = yield from self._insist(sit)
@@ -490,7 +490,7 @@ def take_seats(url: str, name: str, start: Barrier, told: Queue[list[bool]]) -> 
     """In a process of its own: each turn all try for the only seat of a shelf. Tells which it got."""
     store, got = open_store(url), []
     for turn in range(TURNS):
-        asked = commit(Draft(f"{name}-{turn}", b"", on(f"seat-{turn}")), room=(Room(f"seat-{turn}", 1),))
+        asked = commit(Draft(f"{name}-{turn}", b"", on(f"seat-{turn}")), room=(Capacity(f"seat-{turn}", 1),))
         start.wait(PATIENCE_S)
         got.append(store.ask(asked).done)
     store.close()
@@ -559,7 +559,7 @@ def test_what_tasks_commit_in_one_tick_goes_out_together_each_with_its_own_answe
         commit(
             Draft(f"run-{number}", b"%d" % number, on("slots")),
             tenant=tenants[number % 3],
-            room=(Room("slots", 5),),
+            room=(Capacity("slots", 5),),
         )
         for number in range(60)
     ]
@@ -634,7 +634,7 @@ def test_of_one_tick_each_commit_tells_its_own_events_and_a_refused_one_none(sto
         commit(
             Draft(f"job-{number}", b"", on("slots")),
             tenant=tenants[number % 3],
-            room=(Room("slots", 5),),
+            room=(Capacity("slots", 5),),
             events=tuple(told(f"{number}.{part}", tenants[number % 3]) for part in range(number % 4)),
         )
         for number in range(60)

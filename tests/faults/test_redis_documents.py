@@ -17,7 +17,7 @@ from semel.errors import StoreCorrupt, StoreUnavailable
 from semel.kernel.clock import SYSTEM, Clock
 from semel.kernel.record import Address, Record
 from semel.stores.base import AppendEvents, FindRecord, ReadEvents, SealEvents, Store, Sweep
-from semel.stores.documents import Commit, Count, Document, Draft, Fetch, Place, Room, Scan, Tenants
+from semel.stores.documents import Commit, Count, Document, Draft, Fetch, Entry, Capacity, Scan, Tenants
 from semel.stores.redis.nodes import slot_of
 from semel.stores.redis.packing import digest_of, document_digest, tenant_digest
 from semel.stores.urls import open_store
@@ -38,14 +38,14 @@ def commit(
     tenant: str = "acme",
     expect: Mapping[str, str | None] | None = None,
     drop: tuple[str, ...] = (),
-    room: tuple[Room, ...] = (),
+    room: tuple[Capacity, ...] = (),
     events: tuple[Event, ...] = (),
 ) -> Commit:
     return Commit(tenant, SYSTEM.token().hex(), expect or {}, put, drop, room, events)
 
 
 def run(id_: str = "run", body: bytes = b"body", shelf: str = "runs", score: int = 1) -> Draft:
-    return Draft(id_, body, (Place(shelf, score),))
+    return Draft(id_, body, (Entry(shelf, score),))
 
 
 def told(id_: str = "job", kind: str = WAITING, tenant: str = "acme") -> Event:
@@ -168,7 +168,7 @@ def commits(store: Any) -> int:
 
 def test_a_commit_whose_reply_is_lost_is_done_once_and_asked_again_it_is_done(far, proxy, near):
     events = (told("job"), told("two"))
-    asked = commit(run(), run("two"), expect={"run": None}, room=(Room("runs", 1),), events=events)
+    asked = commit(run(), run("two"), expect={"run": None}, room=(Capacity("runs", 1),), events=events)
     proxy.drops_replies = True
     with pytest.raises(StoreUnavailable, match="did not answer in time"):
         far.ask(asked)
@@ -185,7 +185,7 @@ def test_a_commit_whose_reply_is_lost_is_done_once_and_asked_again_it_is_done(fa
 def test_a_reply_cut_in_the_middle_is_asked_for_again_by_the_store_itself(far, proxy, near, length):
     proxy.cuts_after = length
     event = told()
-    assert far.ask(commit(run(), expect={"run": None}, room=(Room("runs", 1),), events=(event,))).done
+    assert far.ask(commit(run(), expect={"run": None}, room=(Capacity("runs", 1),), events=(event,))).done
     assert commits(near) == 1
     assert heard(near) == [event]
 
@@ -264,8 +264,8 @@ def test_nothing_acknowledged_is_lost_and_no_slot_too_many_is_taken_when_the_ser
 
 def admission(id_: str, slots: int | None = None) -> Commit:
     """A run, its job and a line of audit, together; the run holds a slot, if there are any."""
-    places = (Place("runs", 1), *(() if slots is None else (Place("slots", 1),)))
-    room = () if slots is None else (Room("slots", slots),)
+    places = (Entry("runs", 1), *(() if slots is None else (Entry("slots", 1),)))
+    room = () if slots is None else (Capacity("slots", slots),)
     drafts = Draft(id_, b"", places), run(f"{id_}-job", shelf="jobs")
     return commit(*drafts, expect={id_: None}, room=room, events=(told(id_),))
 
@@ -337,7 +337,7 @@ def test_a_server_that_forgot_the_steps_is_told_them_again(server, store, manner
 def test_a_server_without_memory_refuses_and_nothing_is_half_written(begin, opened):
     server = begin(save="", maxmemory_policy="noeviction")
     store = opened(server.url())
-    first = commit(run(), room=(Room("runs", 1),))
+    first = commit(run(), room=(Capacity("runs", 1),))
     assert store.ask(first).done
     before = contents(server)
     server.ask("CONFIG", "SET", "maxmemory", "1mb")
@@ -573,7 +573,7 @@ def clocked(server: RedisServer) -> Iterator[tuple[Any, FakeClock]]:
 
 
 def test_nothing_has_a_time_to_live_and_nothing_is_left_of_what_was_removed(server, store):
-    places = tuple(Place(f"{'shelf' * 40}-{number}", number) for number in range(40))
+    places = tuple(Entry(f"{'shelf' * 40}-{number}", number) for number in range(40))
     assert store.ask(commit(Draft("run", b"x" * 5_000, places), run("two"))).done
     keys: Any = server.ask("KEYS", "*")
     assert [server.ask("PTTL", key) for key in keys] == [-1] * len(keys)
@@ -642,9 +642,9 @@ def test_tenants_are_spread_over_all_servers_and_each_has_its_own_documents(clus
     door = manner(opened(cluster.url()))
     for number, tenant in enumerate(TENANTS):
         drafts = (run("run", tenant.encode(), score=number), run("job", shelf="due", score=-number))
-        answer = door.ask(commit(*drafts, tenant=tenant, expect={"run": None}, room=(Room("runs", 1),)))
+        answer = door.ask(commit(*drafts, tenant=tenant, expect={"run": None}, room=(Capacity("runs", 1),)))
         assert answer.done
-        assert door.ask(commit(run("late"), tenant=tenant, room=(Room("runs", 1),))).count == 1
+        assert door.ask(commit(run("late"), tenant=tenant, room=(Capacity("runs", 1),))).count == 1
     assert len({port_of(door.store, tenant) for tenant in TENANTS}) == 3
     assert {documents(door, "run", tenant=tenant)["run"].body for tenant in TENANTS} == {
         tenant.encode() for tenant in TENANTS

@@ -324,19 +324,19 @@ def _meet(point: str, number: signal.Signals) -> None:
 
 
 def _watch_commits(reach: Callable[[str], None]) -> None:
-    from semel.flow.cabinet import Cabinet
+    from semel.flow.cabinet import DocumentStore
     from semel.stores.documents import Commit
 
-    write = Cabinet.write
+    write = DocumentStore.write
 
-    async def watched(self: Cabinet, commit: Commit) -> Any:
+    async def watched(self: DocumentStore, commit: Commit) -> Any:
         step = meant_by(commit.put, commit.drop)
         reach(f"before {step}")
         committed = await write(self, commit)
         reach(f"after {step}")
         return committed
 
-    Cabinet.write = watched  # type: ignore[method-assign]
+    DocumentStore.write = watched  # type: ignore[method-assign]
 
 
 def _watch_decisions_leave(reach: Callable[[str], None]) -> None:

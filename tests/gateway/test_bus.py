@@ -14,12 +14,12 @@ from semel.errors import OpenError, StoreUnavailable
 from semel.flow import shelves
 from semel.flow.bus import open_bus
 from semel.flow.bus.base import BusUnavailable
-from semel.flow.bus.bell import Bell
+from semel.flow.bus.bell import Subscriptions
 from semel.flow.bus.consumer import Consumer
 from semel.flow.bus.local import LocalBus
 from semel.flow.bus.settings import read
 from semel.flow.bus.subjects import message_in, subject_of, subjects_about, word
-from semel.flow.cabinet import Cabinet
+from semel.flow.cabinet import DocumentStore
 from semel.flow.dead import DeadLetters
 from semel.flow.inbox import Busy, Claimed, Handled, Inbox
 from semel.flow.keys import Keys
@@ -46,7 +46,7 @@ LONG_S = 60.0
 # --- doorbells ------------------------------------------------------------------------------------
 
 
-async def rung(bell: Bell, ring: Callable[[], None], *topics: str) -> None:
+async def rung(bell: Subscriptions, ring: Callable[[], None], *topics: str) -> None:
     waiting = asyncio.ensure_future(bell.wait("acme", topics, LONG_S))
     await asyncio.sleep(0)
     ring()
@@ -54,18 +54,18 @@ async def rung(bell: Bell, ring: Callable[[], None], *topics: str) -> None:
 
 
 def test_a_ring_ends_the_wait_for_its_topic() -> None:
-    bell = Bell(SYSTEM)
+    bell = Subscriptions(SYSTEM)
     asyncio.run(rung(bell, lambda: bell.ring("acme", "email"), "sms", "email"))
 
 
 def test_a_ring_for_a_whole_tenant_ends_every_wait_of_it() -> None:
-    bell = Bell(SYSTEM)
+    bell = Subscriptions(SYSTEM)
     asyncio.run(rung(bell, lambda: bell.ring_all("acme"), "email"))
 
 
 def test_a_ring_that_nobody_heard_is_heard_by_the_next_and_only_once() -> None:
     async def scene() -> bool:
-        bell = Bell(SYSTEM)
+        bell = Subscriptions(SYSTEM)
         bell.ring("acme", "email")
         await asyncio.wait_for(bell.wait("acme", ("email",), LONG_S), 10)
         second = asyncio.ensure_future(bell.wait("acme", ("email",), LONG_S))
@@ -79,7 +79,7 @@ def test_a_ring_that_nobody_heard_is_heard_by_the_next_and_only_once() -> None:
 
 def test_another_tenants_ring_is_not_heard() -> None:
     async def scene() -> bool:
-        bell = Bell(SYSTEM)
+        bell = Subscriptions(SYSTEM)
         waiting = asyncio.ensure_future(bell.wait("acme", ("email",), LONG_S))
         await asyncio.sleep(0)
         bell.ring("other", "email")
@@ -94,8 +94,8 @@ def test_another_tenants_ring_is_not_heard() -> None:
 
 
 def test_whoever_waited_leaves_nothing_behind() -> None:
-    async def scene() -> Bell:
-        bell = Bell(SYSTEM)
+    async def scene() -> Subscriptions:
+        bell = Subscriptions(SYSTEM)
         await bell.wait("acme", ("email", "sms"), 0.001)
         return bell
 
@@ -103,7 +103,7 @@ def test_whoever_waited_leaves_nothing_behind() -> None:
 
 
 def test_unheard_rings_are_bounded() -> None:
-    bell = Bell(SYSTEM)
+    bell = Subscriptions(SYSTEM)
     for number in range(10_500):
         bell.ring("acme", f"topic-{number}")
     assert len(bell._missed) == 10_000
@@ -174,7 +174,7 @@ class Room:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.store = MemoryStore(clock=self.clock)
-        self.cabinet = Cabinet(self.store)
+        self.cabinet = DocumentStore(self.store)
         self.bus = LocalBus(SYSTEM)
         self.handled: list[str] = []
         self.dead = DeadLetters(self.cabinet, Keys(self.cabinet, None))
@@ -311,7 +311,7 @@ def test_a_store_that_is_away_is_no_failure_of_the_message() -> None:
             return await super().aask(query)
 
     async def scene(room: Room) -> tuple[list[str], Any]:
-        room.cabinet = Cabinet(Away(clock=room.clock))
+        room.cabinet = DocumentStore(Away(clock=room.clock))
         await room.deliver(room.consumer(), APPROVED)
         dead = await DeadLetters(room.cabinet, Keys(room.cabinet, None)).list("acme", None, 10)
         return room.handled, dead.items

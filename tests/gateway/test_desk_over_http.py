@@ -21,7 +21,7 @@ from click.testing import CliRunner, Result
 import semel
 from semel.cli import main
 from semel.errors import ApprovalRequired
-from semel.flow.cabinet import Cabinet
+from semel.flow.cabinet import DocumentStore
 from semel.flow.dead import letter
 from semel.flow.model import Message
 from semel.kernel.clock import SYSTEM
@@ -335,7 +335,7 @@ def test_runs_and_jobs_are_cancelled_and_run_again(both: Both, served: Served, w
 def put_aside(store: Store) -> str:
     message = Message("acme:job_1:queued", "acme", "job.queued", 1, topic="pay", job_id="job_1")
     found = letter("mailer", message, 5, "SMTP said no", 1)
-    asyncio.run(Cabinet(store).commit("acme", {found.id: None}, (found.draft(None),)))
+    asyncio.run(DocumentStore(store).commit("acme", {found.id: None}, (found.draft(None),)))
     return found.id
 
 

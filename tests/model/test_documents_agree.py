@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 )
 
 from semel.stores.base import Query
-from semel.stores.documents import Commit, Committed, Count, Draft, Fetch, Place, Room, Scan, Tenants, Weigh
+from semel.stores.documents import Commit, Committed, Count, Draft, Fetch, Entry, Capacity, Scan, Tenants, Weigh
 from semel.stores.memory import MemoryStore
 from tests.doors import AsyncDoor, Door
 from tests.fake_clock import START_US, FakeClock
@@ -42,12 +42,12 @@ ids = st.sampled_from(IDS)
 shelves = st.sampled_from(SHELVES)
 scores = st.sampled_from(SCORES)
 places = st.dictionaries(shelves, scores, max_size=3).map(
-    lambda chosen: tuple(Place(shelf, score) for shelf, score in chosen.items())
+    lambda chosen: tuple(Entry(shelf, score) for shelf, score in chosen.items())
 )
 bodies = st.sampled_from([b"", b"\x00\xff", b'{"state":"queued"}', b"x" * 5_000])
 drafts = st.lists(st.builds(Draft, ids, bodies, places), max_size=4, unique_by=lambda draft: draft.id)
 expectations = st.dictionaries(ids, st.sampled_from([TRUE] * 5 + [ABSENT, STALE]), max_size=3)
-rooms = st.lists(st.builds(Room, shelves, st.sampled_from([0, 1, 2, 3, 50])), max_size=2)
+rooms = st.lists(st.builds(Capacity, shelves, st.sampled_from([0, 1, 2, 3, 50])), max_size=2)
 
 
 class Agreement(RuleBasedStateMachine):
@@ -97,9 +97,9 @@ class Agreement(RuleBasedStateMachine):
     @rule(tenant=tenants, id_=ids, body=bodies, at=scores, limit=st.integers(1, 4))
     def enters(self, tenant, id_, body, at, limit):
         """What admission does: a document that is absent takes a slot, if there is one."""
-        draft = Draft(id_, body, (Place("slots", at), Place("runs", at)))
+        draft = Draft(id_, body, (Entry("slots", at), Entry("runs", at)))
         tag = f"{len(self.asked):032x}"
-        self.asked.append(Commit(tenant, tag, {id_: None}, (draft,), (), (Room("slots", limit),)))
+        self.asked.append(Commit(tenant, tag, {id_: None}, (draft,), (), (Capacity("slots", limit),)))
         self.compare(self.asked[-1])
 
     @precondition(lambda self: self.asked)

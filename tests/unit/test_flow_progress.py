@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from semel.flow import progress, shelves
-from semel.flow.model import Decision, Gate, Job, Run, Step, job_of, run_of, to_bytes
+from semel.flow.model import Decision, Gate, StoredJob, Run, WorkflowStep, job_of, run_of, to_bytes
 from semel.flow.progress import ATTEMPTS_MAX, LEASES_MAX, Change
 
 NOW = 1_000_000
@@ -18,16 +18,16 @@ LATER = 2_000_000
 GATE = Gate(500, "are you sure")
 
 
-def step(id_: str, *depends_on: str, gate: Gate | None = None, **more: Any) -> Step:
-    return Step(id_, f"topic-{id_}", depends_on, gate, **more)
+def step(id_: str, *depends_on: str, gate: Gate | None = None, **more: Any) -> WorkflowStep:
+    return WorkflowStep(id_, f"topic-{id_}", depends_on, gate, **more)
 
 
 class Played:
     """A run and its jobs, taken from one change to the next as a store would keep them."""
 
-    def __init__(self, *steps: Step) -> None:
+    def __init__(self, *steps: WorkflowStep) -> None:
         self._numbers = itertools.count(1)
-        self.jobs: dict[str, Job] = {}
+        self.jobs: dict[str, StoredJob] = {}
         self.change = self.at(NOW, None)
         progress.begin(self.change, Run("run_1", "w", "running", {"n": 1}, steps, "ann", NOW))
         self.keep()
@@ -41,10 +41,10 @@ class Played:
         self.run = self.change.run
         self.jobs |= self.change.jobs
 
-    def job(self, step_id: str) -> Job:
+    def job(self, step_id: str) -> StoredJob:
         return self.jobs[str(self.run.step(step_id).job_id)]
 
-    def leased(self, step_id: str) -> Job:
+    def leased(self, step_id: str) -> StoredJob:
         job = progress.lease(self.job(step_id), NOW, 100, "worker", "ben")
         self.jobs[job.job_id] = job
         return job
@@ -257,7 +257,7 @@ def test_events_are_numbered_without_a_gap_over_all_changes():
 @pytest.mark.parametrize("gated", [False, True])
 def test_a_job_of_its_own_has_no_timeline_and_is_forgotten_by_itself(gated):
     change = Change("acme", NOW, lambda kind: kind)
-    job = progress.open_job(change, Job("job_9", "t", {}, "queued", "ann", NOW), GATE if gated else None)
+    job = progress.open_job(change, StoredJob("job_9", "t", {}, "queued", "ann", NOW), GATE if gated else None)
     assert (change.events, len(change.messages)) == ([], 1)
     assert shelves.EXPIRY not in dict(shelves.job_draft(job, 10).places)
     ended = replace(job, status="succeeded", ended_us=LATER)

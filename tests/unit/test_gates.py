@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from semel.kernel.waiting import Flag, Gates, on_main_thread
+from semel.kernel.waiting import Flag, WaitingThreads, on_main_thread
 from tests.faults.interrupting import interrupted_at, moments_of
 
 PATIENCE_S = 30.0
@@ -33,7 +33,7 @@ def test_whoever_waits_goes_on_once_it_has_come_true():
 
 
 def test_a_wait_ends_with_its_time_though_it_is_woken_for_nothing():
-    gates, stop = Gates(), threading.Event()
+    gates, stop = WaitingThreads(), threading.Event()
 
     def wake_without_end() -> None:
         while not stop.is_set():

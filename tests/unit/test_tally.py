@@ -3,7 +3,7 @@
 import threading
 
 from semel.kernel.record import Address, Record, apply
-from semel.ledger.counters import REFUSED, Hit, Tally
+from semel.ledger.counters import REFUSED, Hit, AnswerCounters
 from tests.commands import A, claim, settle
 
 HIT = Hit(REFUSED, Address("acme", "tool", ""), "pay", "1.0.0", "", "NO_STEP", "conv", "[]", "")
@@ -16,13 +16,13 @@ def settled() -> Record:
 
 
 def test_an_empty_tally_has_no_events():
-    tally = Tally()
+    tally = AnswerCounters()
     assert not tally
     assert tally.take() == []
 
 
 def test_equal_answers_are_one_event_with_the_time_of_the_last():
-    tally = Tally()
+    tally = AnswerCounters()
     for now_us in (10, 30, 20):
         tally.add(HIT, now_us)
     assert tally
@@ -32,14 +32,14 @@ def test_equal_answers_are_one_event_with_the_time_of_the_last():
 
 
 def test_different_answers_are_different_events():
-    tally = Tally()
+    tally = AnswerCounters()
     for code in ("NO_STEP", "SCOPE_DENIED", "NO_STEP"):
         tally.add(HIT._replace(code=code), 1)
     assert {event.state: event.times for event in tally.take()} == {"NO_STEP": 2, "SCOPE_DENIED": 1}
 
 
 def test_a_replay_names_the_record_and_what_it_holds():
-    tally, record = Tally(), settled()
+    tally, record = AnswerCounters(), settled()
     tally.replayed(record, 1)
     tally.replayed(record, 2)
     [event] = tally.take()
@@ -48,7 +48,7 @@ def test_a_replay_names_the_record_and_what_it_holds():
 
 
 def test_what_was_taken_is_not_taken_again():
-    tally = Tally()
+    tally = AnswerCounters()
     tally.add(HIT, 1)
     tally.take()
     tally.add(HIT, 2)
@@ -57,14 +57,14 @@ def test_what_was_taken_is_not_taken_again():
 
 
 def test_more_answers_than_may_wait_are_counted_all_the_same():
-    tally = Tally()
+    tally = AnswerCounters()
     for _ in range(60_000):
         tally.add(HIT, 1)
     assert sum(event.times for event in tally.take()) == 60_000
 
 
 def test_nothing_is_lost_between_many_threads():
-    tally, taken = Tally(), []
+    tally, taken = AnswerCounters(), []
 
     def count() -> None:
         for _ in range(2_000):

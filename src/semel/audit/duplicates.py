@@ -54,7 +54,7 @@ class Made(NamedTuple):
     step: str
 
 
-class Pair(NamedTuple):
+class CallPair(NamedTuple):
     """Two calls of one tool that look like one intention, in the order in which they were made."""
 
     first: Made
@@ -80,7 +80,7 @@ class ToolDuplicates:
     tool: str
     count: int = 0
     same_conversation: int = 0
-    examples: list[Pair] = field(default_factory=list)
+    examples: list[CallPair] = field(default_factory=list)
 
     @property
     def meaning(self) -> str:
@@ -95,14 +95,14 @@ class ToolDuplicates:
             "callers really meant the same thing. Take the id from the request, not from whoever serves it."
         )
 
-    def add(self, pair: Pair) -> None:
+    def add(self, pair: CallPair) -> None:
         self.count += 1
         self.same_conversation += pair.first.conversation == pair.second.conversation
         if len(self.examples) < EXAMPLES:
             self.examples.append(pair)
 
 
-class Held:
+class RecentCalls:
     """The newest call of each tool and arguments, as long as it is recent."""
 
     def __init__(self, within_us: int) -> None:
@@ -226,7 +226,7 @@ class NearRepeats:
     tool: str
     argument: str
     count: int = 0
-    examples: list[Pair] = field(default_factory=list)
+    examples: list[CallPair] = field(default_factory=list)
 
     @property
     def meaning(self) -> str:
@@ -236,7 +236,7 @@ class NearRepeats:
             "meant, all is well."
         )
 
-    def add(self, pair: Pair) -> None:
+    def add(self, pair: CallPair) -> None:
         self.count += 1
         if len(self.examples) < EXAMPLES:
             self.examples.append(pair)
@@ -279,7 +279,7 @@ class Near:
     def _found(self, tool: str, argument: str, one: Made, other: Made) -> None:
         first, second = sorted((one, other))
         near = self.tools.setdefault((tool, argument), NearRepeats(tool, argument))
-        near.add(Pair(first, second))
+        near.add(CallPair(first, second))
 
     def _hold(self, without: _Without, made: Made, value: bytes) -> None:
         if len(self._held) >= HELD_MAX:

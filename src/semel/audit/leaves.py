@@ -15,7 +15,7 @@ from typing import NamedTuple
 from semel.audit.events import LEAF_BYTES, Seal
 from semel.flow.shelves import EXPIRY
 from semel.stores.base import Store
-from semel.stores.documents import Commit, Draft, Fetch, Place, Scan
+from semel.stores.documents import Commit, Draft, Fetch, Entry, Scan
 
 # Events of all tenants are under one seal. No tenant of a caller begins with this sign.
 TENANT = "_seals"
@@ -33,7 +33,7 @@ class Leaves(NamedTuple):
 def keep(store: Store, lane: int, seal: Seal) -> None:
     """The leaves of a seal just made are in the store. Those of an earlier seal with its number stay."""
     id_ = _id(lane, seal.number)
-    places = (Place(_shelf(lane), seal.number), Place(EXPIRY, seal.at_us + store.audit_kept_us))
+    places = (Entry(_shelf(lane), seal.number), Entry(EXPIRY, seal.at_us + store.audit_kept_us))
     draft = Draft(id_, seal.hash + seal.leaves, places)
     store.ask(Commit(TENANT, store.clock.token().hex(), {id_: None}, (draft,)))
 

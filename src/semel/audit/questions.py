@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from semel.audit.events import DECIDED, WAITING, Event
 from semel.errors import StoreCorrupt
-from semel.flow.model import Job, job_of
+from semel.flow.model import StoredJob, job_of
 from semel.flow.shelves import APPROVALS, question_status
 from semel.flow.views import job_hash
 from semel.kernel.clock import rfc3339
@@ -24,7 +24,7 @@ DAMAGED = "its document is damaged"
 UNTOLD = "it has no events: they were removed, or it was written with ?audit=off"
 
 
-def question(store: Store, tenant: str, job_id: str) -> Job | None:
+def question(store: Store, tenant: str, job_id: str) -> StoredJob | None:
     """The job that the question is about; StoreCorrupt if it cannot be read."""
     document = store.ask(Fetch(tenant, (job_id,))).documents.get(job_id)
     return document and job_of(document.body)
@@ -59,7 +59,7 @@ def question_difference(store: Store, tenant: str, job_id: str, lines: Sequence[
     return _compared(job, told[-1])
 
 
-def _compared(job: Job, last: Event) -> str | None:
+def _compared(job: StoredJob, last: Event) -> str | None:
     pairs = [("status", question_status(job), last.kind)]
     if job.decision is not None:
         decision = job.decision

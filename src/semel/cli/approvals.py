@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from semel.cli.desk import Desk, lists_tenants, looks_at_store
+from semel.cli.desk import Target, lists_tenants, looks_at_store
 from semel.cli.doors import Data
 from semel.cli.output import compact
 
@@ -23,7 +23,7 @@ def approvals() -> None:
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
 @looks_at_store
 @lists_tenants
-def list_(desk: Desk, status: str | None, limit: int) -> None:
+def list_(desk: Target, status: str | None, limit: int) -> None:
     """Questions, newest first."""
     with desk.lists() as lists:
         found = lists.approvals(status, limit)
@@ -44,7 +44,7 @@ def _row(request: Data) -> tuple[str, ...]:
 @approvals.command()
 @click.argument("job_id", metavar="JOB")
 @looks_at_store
-def show(desk: Desk, job_id: str) -> None:
+def show(desk: Target, job_id: str) -> None:
     """What exactly is asked, by whom, until when, and what was decided."""
     with desk.door() as door:
         request = door.approval(job_id)
@@ -85,7 +85,7 @@ def _decides(verb: str, help_: str) -> None:
     @click.option("--revision", type=int, help="Refuse if the question is of another revision.")
     @click.option("--job-hash", metavar="HEX", help="Refuse if the question is not this one.")
     @looks_at_store
-    def decide(desk: Desk, job_id: str, **told: Any) -> None:
+    def decide(desk: Target, job_id: str, **told: Any) -> None:
         with desk.door() as door:
             decision = door.decide(verb, job_id, told)
         _tell(desk, decision)
@@ -95,7 +95,7 @@ _decides("approve", "What waits under JOB may run.")
 _decides("reject", "What waits under JOB is told that a person said no.")
 
 
-def _tell(desk: Desk, decision: Data) -> None:
+def _tell(desk: Target, decision: Data) -> None:
     if desk.out.as_json:
         desk.out.data(decision)
         return

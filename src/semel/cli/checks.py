@@ -18,7 +18,7 @@ from semel.audit.events import Seal
 from semel.audit.export import exported_lines
 from semel.audit.verify import Verification
 from semel.audit.verify import verify as verify_chain
-from semel.cli.desk import Desk, lists_tenants, looks_at_store, looks_at_store_itself
+from semel.cli.desk import Target, lists_tenants, looks_at_store, looks_at_store_itself
 from semel.cli.doors import Data
 from semel.errors import StoreCorrupt
 from semel.kernel.durations import microseconds
@@ -32,7 +32,7 @@ _STYLES = {"ok": "green", "note": "yellow", "danger": "bold red"}
 
 @click.command("doctor")
 @looks_at_store_itself
-def examine(desk: Desk) -> int:
+def examine(desk: Target) -> int:
     """Is this store safe: what would be lost, and when. Exits 1 if something is dangerous."""
     with desk.out.progress("Looking at the store"):
         findings = _examined(desk)
@@ -54,7 +54,7 @@ def _row(finding: Finding) -> tuple[Text, str, str]:
     return Text(finding.level, _STYLES[finding.level]), finding.subject, finding.text
 
 
-def _examined(desk: Desk) -> list[Finding]:
+def _examined(desk: Target) -> list[Finding]:
     try:
         with desk.ledger() as ledger:
             return doctor.examine(ledger.store, desk.tenant)
@@ -77,7 +77,7 @@ def _hashes(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> tu
 @click.option("--head", "heads", multiple=True, metavar="HASH", callback=_hashes,
               help="A head that was kept elsewhere: does the chain contain it. May be repeated.")  # fmt: skip
 @looks_at_store_itself
-def verify(desk: Desk, heads: tuple[bytes, ...]) -> int:
+def verify(desk: Target, heads: tuple[bytes, ...]) -> int:
     """Is the sealed chain whole, and does it tell what the records tell. Only reads. Exits 1 if not.
 
     Keep the head that it prints where whoever can write to the store cannot, and hand it back with --head:
@@ -116,7 +116,7 @@ def _seal(seal: Seal) -> dict[str, Any]:
     return {"seal": seal.number, "hash": seal.hash.hex()}
 
 
-def _tell_verified(desk: Desk, found: Verification) -> None:
+def _tell_verified(desk: Target, found: Verification) -> None:
     out = desk.out
     for broken in found.breaks:
         out.say(f"{broken.wrong.upper()}  {broken.text}", "bold red")
@@ -145,7 +145,7 @@ def _tell_verified(desk: Desk, found: Verification) -> None:
 @click.option("--check", is_flag=True, help="Exit 1 if there are any.")
 @looks_at_store
 @lists_tenants
-def duplicates(desk: Desk, within: str, check: bool) -> int:
+def duplicates(desk: Target, within: str, check: bool) -> int:
     """Calls that look like one intention and ran more than once.
 
     With other keys and the same arguments within seconds: keys made in the wrong place. One key again after
@@ -171,7 +171,7 @@ def _any(found: Data) -> bool:
     return bool(found["duplicates"] or found["late_repeats"] or found["near_repeats"])
 
 
-def _duplicates_of_all(desk: Desk, within: str, check: bool) -> int:
+def _duplicates_of_all(desk: Target, within: str, check: bool) -> int:
     """One report after the other."""
     with desk.out.progress("Reading events") as progress, desk.every_tenant() as tenants:
         reports = tenants.duplicates(within, progress)
@@ -185,7 +185,7 @@ def _duplicates_of_all(desk: Desk, within: str, check: bool) -> int:
     return 1 if check and any(map(_any, reports)) else 0
 
 
-def _tell_duplicates(desk: Desk, found: Data) -> None:
+def _tell_duplicates(desk: Target, found: Data) -> None:
     out, within, calls = desk.out, found["within"], found["calls"]
     if not found["duplicates"]:
         out.say(f"{calls} calls, none with another key and the same arguments as one {within} before.")
@@ -205,7 +205,7 @@ def _tell_duplicates(desk: Desk, found: Data) -> None:
         out.say("There were more calls than could be held at once: some may be missing.")
 
 
-def _tell_same_arguments(desk: Desk, tools: Sequence[Data]) -> None:
+def _tell_same_arguments(desk: Target, tools: Sequence[Data]) -> None:
     desk.out.table(
         ("TOOL", "CALLS", "SAME CONVERSATION"),
         [(tool["tool"], str(tool["count"]), str(tool["same_conversation"])) for tool in tools],
@@ -233,7 +233,7 @@ def _where(call: Data) -> str:
 @audit_.command()
 @looks_at_store
 @lists_tenants
-def export(desk: Desk) -> None:
+def export(desk: Target) -> None:
     """Write the log as JSON lines, oldest first. No arguments and no results are in it, only digests."""
     with _watched(desk) as progress, _events(desk) as events:
         stream = sys.stdout.buffer
@@ -244,7 +244,7 @@ def export(desk: Desk) -> None:
 
 
 @contextmanager
-def _events(desk: Desk) -> Iterator[Iterator[Data]]:
+def _events(desk: Target) -> Iterator[Iterator[Data]]:
     if desk.all_tenants:
         with desk.ledger("A gateway's key opens one tenant, so --all-tenants reads the store") as ledger:
             yield exported_lines(ledger.store, None)
@@ -253,7 +253,7 @@ def _events(desk: Desk) -> Iterator[Iterator[Data]]:
         yield door.events()
 
 
-def _watched(desk: Desk) -> AbstractContextManager[Callable[[int | str], None]]:
+def _watched(desk: Target) -> AbstractContextManager[Callable[[int | str], None]]:
     """Progress, unless the lines themselves run over the same terminal."""
     if sys.stdout.isatty():
         return nullcontext(_silent)

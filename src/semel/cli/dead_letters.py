@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from semel.cli.desk import Desk, lists_tenants, looks_at_store
+from semel.cli.desk import Target, lists_tenants, looks_at_store
 from semel.cli.doors import Data
 from semel.cli.output import Cell
 from semel.cli.records import age
@@ -22,7 +22,7 @@ def dead_letters() -> None:
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
 @looks_at_store
 @lists_tenants
-def list_(desk: Desk, limit: int) -> None:
+def list_(desk: Target, limit: int) -> None:
     """Dead letters, newest first."""
     with desk.lists() as lists:
         found = lists.dead_letters(limit)
@@ -43,7 +43,7 @@ def _row(letter: Data) -> Sequence[Cell]:
 @dead_letters.command()
 @click.argument("id_", metavar="LETTER")
 @looks_at_store
-def show(desk: Desk, id_: str) -> None:
+def show(desk: Target, id_: str) -> None:
     """A dead letter: which message it is, and why it was put aside."""
     with desk.door() as door:
         letter = door.dead_letter(id_)
@@ -75,7 +75,7 @@ def _facts(letter: Data) -> list[tuple[str, str]]:
 @click.argument("id_", metavar="LETTER")
 @click.option("--key", metavar="KEY", help="The same key again is the same retry. [a new one]")
 @looks_at_store
-def retry(desk: Desk, id_: str, key: str | None) -> None:
+def retry(desk: Target, id_: str, key: str | None) -> None:
     """Send the message again, once."""
     with desk.door() as door:
         letter, replayed = door.retry_dead_letter(id_, key or SYSTEM.token().hex())

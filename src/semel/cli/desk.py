@@ -15,21 +15,21 @@ from urllib.parse import unquote, urlsplit
 import click
 from click.core import ParameterSource
 
-from semel.cli.doors import Data, Door, Lists
+from semel.cli.doors import Data, Operations, Lists
 from semel.cli.output import Cell, Output
 from semel.errors import OpenError
 from semel.ledger.ledger import DEFAULT_URL, Ledger, url_of_store
 from semel.stores.urls import hide_password, need, open_store
 
 if TYPE_CHECKING:
-    from semel.cli.server_door import Server
+    from semel.cli.server_door import ServerAddress
     from semel.cli.store_door import EveryTenantDoor
 
 _DEFAULT_TENANT = "default"
 
 
 @dataclass(frozen=True)
-class Desk:
+class Target:
     """Where a person sits while working on a store, or on one behind a gateway."""
 
     url: str
@@ -56,10 +56,10 @@ class Desk:
             yield ledger
 
     @contextmanager
-    def door(self) -> Iterator[Door]:
+    def door(self) -> Iterator[Operations]:
         """The store, or the gateway in front of it."""
         if self.server is None:
-            from semel.cli.store_door import StoreDoor
+            from semel.cli.store_door import StoreOperations
 
             with self.ledger() as ledger:
 
@@ -68,13 +68,13 @@ class Desk:
                     ledger.keeper.notice()
                     return self.person
 
-                yield StoreDoor(ledger.store, ledger.tenant, person)
+                yield StoreOperations(ledger.store, ledger.tenant, person)
             return
         need("gateway", "httpx")
         # Here, not on top: whoever works at a store needs no HTTP client.
-        from semel.cli.server_door import ServerDoor
+        from semel.cli.server_door import ServerOperations
 
-        with ServerDoor(self._served()) as door:
+        with ServerOperations(self._served()) as door:
             yield door
 
     @contextmanager
@@ -101,12 +101,12 @@ class Desk:
     def row(self, item: Data, *cells: Cell) -> tuple[Cell, ...]:
         return (*cells, item["tenant"]) if self.all_tenants else cells
 
-    def _served(self) -> Server:
-        from semel.cli.server_door import Server
+    def _served(self) -> ServerAddress:
+        from semel.cli.server_door import ServerAddress
 
         assert self.server is not None
         tenant = self.tenant if self.tenant_named else None
-        return Server(self.server, self.api_key, tenant, self.who)
+        return ServerAddress(self.server, self.api_key, tenant, self.who)
 
     @property
     def person(self) -> str:
@@ -135,7 +135,7 @@ class Desk:
 
 
 def looks_at_store(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options that name store or gateway, and hands the function a `Desk` in their place."""
+    """Adds the options that name store or gateway, and hands the function a `Target` in their place."""
 
     @click.option("--url", envvar="SEMEL_URL", metavar="STORE", help=f"[SEMEL_URL, else {DEFAULT_URL}]")
     @click.option(
@@ -149,7 +149,7 @@ def looks_at_store(function: Callable[..., Any]) -> Callable[..., Any]:
     def command(tenant: str | None, who: str | None, as_json: bool, **options: Any) -> Any:
         url, server, api_key = (options.pop(name) for name in ("url", "server", "api_key"))
         url, server = _one_of(url, server)
-        desk = Desk(
+        desk = Target(
             url_of_store(url),
             _DEFAULT_TENANT if tenant is None else tenant,
             who,
@@ -172,7 +172,7 @@ def looks_at_store_itself(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--json", "as_json", is_flag=True, help="Answer with JSON.")
     @functools.wraps(function)
     def command(url: str | None, tenant: str, who: str | None, as_json: bool, **options: Any) -> Any:
-        return function(Desk(url_of_store(url), tenant, who, Output(as_json)), **options)
+        return function(Target(url_of_store(url), tenant, who, Output(as_json)), **options)
 
     return command
 
@@ -182,7 +182,7 @@ def lists_tenants(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @click.option("--all-tenants", is_flag=True, help="Of every tenant; only with --url.")
     @functools.wraps(function)
-    def command(desk: Desk, all_tenants: bool, **options: Any) -> Any:
+    def command(desk: Target, all_tenants: bool, **options: Any) -> Any:
         if all_tenants and desk.server is None and desk.tenant_named:
             raise click.UsageError("--all-tenants is every tenant and --tenant one: give one of them.")
         return function(replace(desk, all_tenants=all_tenants), **options)

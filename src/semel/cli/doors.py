@@ -20,7 +20,7 @@ class Verdict(NamedTuple):
     fence: int | None
 
 
-class Door(Protocol):
+class Operations(Protocol):
     """Refusals are SemelErrors; OpenError and StoreUnavailable if nobody answers."""
 
     def records(self, filters: dict[str, str | None], limit: int) -> list[Data]:

@@ -7,7 +7,7 @@ from typing import get_args
 
 import click
 
-from semel.cli.desk import Desk, lists_tenants, looks_at_store
+from semel.cli.desk import Target, lists_tenants, looks_at_store
 from semel.cli.doors import Data
 from semel.cli.output import Cell, compact
 from semel.cli.records import age
@@ -26,7 +26,7 @@ def jobs() -> None:
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
 @looks_at_store
 @lists_tenants
-def list_(desk: Desk, limit: int, **filters: str | None) -> None:
+def list_(desk: Target, limit: int, **filters: str | None) -> None:
     """Jobs, newest first."""
     with desk.lists() as lists:
         found = lists.jobs(filters, limit)
@@ -47,7 +47,7 @@ def _row(job: Data) -> Sequence[Cell]:
 @jobs.command()
 @click.argument("job_id", metavar="JOB")
 @looks_at_store
-def show(desk: Desk, job_id: str) -> None:
+def show(desk: Target, job_id: str) -> None:
     """A job: what it is given, how it stands, how it ended."""
     with desk.door() as door:
         job = door.job(job_id)
@@ -79,7 +79,7 @@ def _facts(job: Data) -> list[tuple[str, str]]:
 @jobs.command()
 @click.argument("job_id", metavar="JOB")
 @looks_at_store
-def cancel(desk: Desk, job_id: str) -> None:
+def cancel(desk: Target, job_id: str) -> None:
     """Nobody works on the job any more; its run goes on without it, and fails in the end."""
     with desk.door() as door:
         job, replayed = door.cancel_job(job_id)

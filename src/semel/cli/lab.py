@@ -9,7 +9,7 @@ from rich.text import Text
 
 from semel.cli.output import Output, complain
 from semel.lab import demo as sunday
-from semel.lab.demo import Attempt, Lane, Outcome
+from semel.lab.demo import DemoAttempt, DemoLane, DemoOutcome
 
 _ENDS = {None: "paid at every attempt", "in_doubt": "in doubt, and says so", "done": "done, once"}
 
@@ -46,7 +46,7 @@ def _introduce(out: Output) -> None:
     out.say("and each time the orchestrator starts the step again.")
 
 
-def _tell(out: Output, attempt: Attempt) -> None:
+def _tell(out: Output, attempt: DemoAttempt) -> None:
     if attempt.lane == sunday.NAIVE:
         out.say()
         out.say(f"Attempt {attempt.number}", "bold")
@@ -55,7 +55,7 @@ def _tell(out: Output, attempt: Attempt) -> None:
     out.say(f"  {'':<32}refunds at the provider: {attempt.refunds}", style)
 
 
-def _ending(attempt: Attempt) -> str:
+def _ending(attempt: DemoAttempt) -> str:
     match attempt.ended:
         case "killed":
             return f"killed -9: {sunday.PLACES[attempt.place]}"
@@ -65,7 +65,7 @@ def _ending(attempt: Attempt) -> str:
             return f"reports refund {attempt.answer}"
 
 
-def _conclude(out: Output, outcome: Outcome) -> None:
+def _conclude(out: Output, outcome: DemoOutcome) -> None:
     out.say()
     columns = ("", "CRASHES", "REQUESTS", "REFUNDS", "PAID", "IN THE END")
     out.table(columns, [_row(lane) for lane in outcome.lanes])
@@ -82,7 +82,7 @@ def _conclude(out: Output, outcome: Outcome) -> None:
         out.say(f"Without Semel {naive.refunds} refunds, with it {guarded.refunds}.", "bold green")
 
 
-def _row(lane: Lane) -> tuple[str | Text, ...]:
+def _row(lane: DemoLane) -> tuple[str | Text, ...]:
     crashes = sum(attempt.ended == "killed" for attempt in lane.attempts)
     style = "bold red" if lane.refunds > 1 else "bold green"
     end = _ENDS.get(lane.state, str(lane.state))

@@ -10,7 +10,7 @@ import click
 from pydantic_core import from_json
 from rich.text import Text
 
-from semel.cli.desk import Desk, lists_tenants, looks_at_store
+from semel.cli.desk import Target, lists_tenants, looks_at_store
 from semel.cli.doors import Data, Verdict
 from semel.cli.output import Cell, compact
 from semel.kernel.clock import SYSTEM
@@ -49,7 +49,7 @@ def records() -> None:
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
 @looks_at_store
 @lists_tenants
-def list_(desk: Desk, limit: int, **filters: str | None) -> None:
+def list_(desk: Target, limit: int, **filters: str | None) -> None:
     """Records, newest first."""
     with desk.lists() as lists:
         found = lists.records(filters, limit)
@@ -94,7 +94,7 @@ def _place(record: Data) -> str:
 @records.command()
 @click.argument("id_", metavar="ID")
 @looks_at_store
-def show(desk: Desk, id_: str) -> None:
+def show(desk: Target, id_: str) -> None:
     """Explain a record: what is known, what the contract says, what to do next."""
     with desk.door() as door:
         record = door.record(id_)
@@ -140,7 +140,7 @@ def _subject(record: Data) -> list[tuple[str, str]]:
     return [("Tool", f"{record['tool']} {record['version']}"), ("Where", where + person)]
 
 
-def _next_commands(desk: Desk, record: Data) -> list[str]:
+def _next_commands(desk: Target, record: Data) -> list[str]:
     """What to type next, if something is to be done; bound to the attempt that is shown."""
     return [desk.next_command(*_words(choice, record)) for choice in record["explanation"]["choices"]]
 
@@ -159,7 +159,7 @@ def _words(choice: str, record: Data) -> list[str]:
     return ["approvals", choice, record["job_id"]]
 
 
-def _tell_next(desk: Desk, commands: Sequence[str], result: Data | None) -> None:
+def _tell_next(desk: Target, commands: Sequence[str], result: Data | None) -> None:
     if not commands:
         return
     desk.out.say()
@@ -174,7 +174,7 @@ def _tell_next(desk: Desk, commands: Sequence[str], result: Data | None) -> None
         )
 
 
-def _tell_history(desk: Desk, record: Data) -> None:
+def _tell_history(desk: Target, record: Data) -> None:
     desk.out.say()
     if not record["history"]:
         desk.out.say("No events are kept of it.")
@@ -204,7 +204,7 @@ def _line(event: Data) -> Sequence[Cell]:
 @click.option("--fence", type=int, metavar="N", help="Refuse if another attempt is in doubt by now.")
 @looks_at_store
 def resolve(
-    desk: Desk, id_: str, happened: bool, did_not_happen: bool, result: str | None, fence: int | None
+    desk: Target, id_: str, happened: bool, did_not_happen: bool, result: str | None, fence: int | None
 ) -> None:
     """Settle a record in doubt, after asking the downstream."""
     if happened == did_not_happen:
@@ -245,7 +245,7 @@ def _unchecked(record: Data) -> str:
 @click.argument("id_", metavar="ID")
 @click.option("--result", metavar="JSON", required=True, help="The value that replays return from now on.")
 @looks_at_store
-def amend(desk: Desk, id_: str, result: str) -> None:
+def amend(desk: Target, id_: str, result: str) -> None:
     """Give or correct the result of a record that a person resolved."""
     value = _json(result)
     with desk.door() as door:

@@ -7,7 +7,7 @@ from typing import get_args
 
 import click
 
-from semel.cli.desk import Desk, lists_tenants, looks_at_store
+from semel.cli.desk import Target, lists_tenants, looks_at_store
 from semel.cli.doors import Data
 from semel.cli.output import Cell, compact
 from semel.cli.records import age
@@ -26,7 +26,7 @@ def runs() -> None:
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
 @looks_at_store
 @lists_tenants
-def list_(desk: Desk, workflow_id: str | None, status: str | None, limit: int) -> None:
+def list_(desk: Target, workflow_id: str | None, status: str | None, limit: int) -> None:
     """Runs, newest first."""
     with desk.lists() as lists:
         found = lists.runs(workflow_id, status, limit)
@@ -47,7 +47,7 @@ def _row(run: Data) -> Sequence[Cell]:
 @runs.command()
 @click.argument("run_id", metavar="RUN")
 @looks_at_store
-def show(desk: Desk, run_id: str) -> None:
+def show(desk: Target, run_id: str) -> None:
     """A run: its steps, what went in and came out, and what happened when."""
     with desk.door() as door:
         run = door.run(run_id)
@@ -88,7 +88,7 @@ def _event(event: Data) -> Sequence[Cell]:
 @runs.command()
 @click.argument("run_id", metavar="RUN")
 @looks_at_store
-def cancel(desk: Desk, run_id: str) -> None:
+def cancel(desk: Target, run_id: str) -> None:
     """Nothing of the run goes on; its slot is free."""
     with desk.door() as door:
         run, replayed = door.cancel_run(run_id)
@@ -104,7 +104,7 @@ def cancel(desk: Desk, run_id: str) -> None:
 @click.option("--from-step", required=True, metavar="STEP", help="It and what follows from it run again.")
 @click.option("--key", metavar="KEY", help="The same key again is the same rerun. [a new one]")
 @looks_at_store
-def rerun(desk: Desk, run_id: str, from_step: str, key: str | None) -> None:
+def rerun(desk: Target, run_id: str, from_step: str, key: str | None) -> None:
     """Begin a new run that keeps what succeeded elsewhere than from STEP on."""
     with desk.door() as door:
         run, replayed = door.rerun(run_id, from_step, key or SYSTEM.token().hex())

@@ -44,7 +44,7 @@ _SAME_AT_A_STORE: dict[str, type[SemelError]] = {
 }
 
 
-class Server(NamedTuple):
+class ServerAddress(NamedTuple):
     """Which gateway, and what it is told about who asks."""
 
     url: str
@@ -66,8 +66,8 @@ class Server(NamedTuple):
         return {name: value.encode() for name, value in told.items() if value is not None}
 
 
-class ServerDoor:
-    def __init__(self, server: Server) -> None:
+class ServerOperations:
+    def __init__(self, server: ServerAddress) -> None:
         self._server = server
         try:
             self._client = httpx.Client(
@@ -76,7 +76,7 @@ class ServerDoor:
         except (httpx.InvalidURL, ValueError) as wrong:
             raise _no_url(server, str(wrong)) from None
 
-    def __enter__(self) -> ServerDoor:
+    def __enter__(self) -> ServerOperations:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -251,11 +251,11 @@ _FIXES = {
 }
 
 
-def _no_url(server: Server, why: str) -> click.UsageError:
+def _no_url(server: ServerAddress, why: str) -> click.UsageError:
     return click.UsageError(f"{server.shown!r} cannot be asked: {why}. Correct --server, or what it is told.")
 
 
-def _silent(server: Server, wrong: httpx.HTTPError, *, changing: bool, key: str | None) -> OpenError:
+def _silent(server: ServerAddress, wrong: httpx.HTTPError, *, changing: bool, key: str | None) -> OpenError:
     again = "the same command again" if key is None else f"the same command with --key {key}"
     unknown = f" Whether it was done is unknown; {again} is safe." if changing else ""
     return OpenError(
@@ -264,7 +264,7 @@ def _silent(server: Server, wrong: httpx.HTTPError, *, changing: bool, key: str 
     )
 
 
-def _no_gateway(server: Server, answer: httpx.Response) -> OpenError:
+def _no_gateway(server: ServerAddress, answer: httpx.Response) -> OpenError:
     return OpenError(
         f"{server.shown} answers {answer.status_code}, and not as a gateway does.",
         corrective_action="Correct --server: it is the address that `semel serve` prints.",

@@ -19,13 +19,13 @@ from semel.flow.dead import DEAD
 from semel.flow.flow import Flow, Policy
 from semel.flow.job_desk import JobFilter
 from semel.flow.problems import Problem
-from semel.flow.values import Answer, Caller, Page
+from semel.flow.values import JsonAnswer, Caller, Page
 from semel.gateway import settings
 from semel.gateway.every_record import Correction, EveryRecord, Said, Wanted
 from semel.kernel.record import UNSETTLED, State
 from semel.ledger import catalogue
 from semel.ledger.catalogue import SHELF as TOOLS
-from semel.questions.approvals import ApprovalRequest, Approvals, Decision
+from semel.questions.approvals import ApprovalRequest, Approvals, DecisionAnswer
 from semel.stores.base import CountUnsettled, Store
 from semel.stores.documents import Tenants
 from semel.stores.urls import need
@@ -48,7 +48,7 @@ _SHELVES = (TOOLS, AGES, DEAD, shelves.RUNS, shelves.JOBS, shelves.KEYS, shelves
 _ANY_SCORE = (1 << 53) - 1
 
 
-class StoreDoor:
+class StoreOperations:
     """`person` is asked for only where somebody has to answer for what is done."""
 
     def __init__(self, store: Store, tenant: str, person: Callable[[], str]) -> None:
@@ -189,7 +189,7 @@ class EveryTenantDoor:
 
     def _newest(
         self,
-        read: Callable[[StoreDoor], list[Data]],
+        read: Callable[[StoreOperations], list[Data]],
         by: str,
         limit: int,
         tenants: Sequence[str] | None = None,
@@ -197,8 +197,8 @@ class EveryTenantDoor:
         items = self._each(read, self._tenants() if tenants is None else tenants)
         return sorted(items, key=lambda item: str(item[by]), reverse=True)[:limit]
 
-    def _each(self, read: Callable[[StoreDoor], list[Data]], tenants: Sequence[str]) -> list[Data]:
-        doors = ((tenant, StoreDoor(self._store, tenant, _no_person)) for tenant in tenants)
+    def _each(self, read: Callable[[StoreOperations], list[Data]], tenants: Sequence[str]) -> list[Data]:
+        doors = ((tenant, StoreOperations(self._store, tenant, _no_person)) for tenant in tenants)
         return [{"tenant": tenant, **item} for tenant, door in doors for item in read(door)]
 
     def _tenants(self) -> Sequence[str]:
@@ -249,7 +249,7 @@ def _refused() -> Iterator[None]:
         raise click.UsageError(problem.message) from None
 
 
-def _answered(wanted: Coroutine[Any, Any, Answer]) -> tuple[Data, bool]:
+def _answered(wanted: Coroutine[Any, Any, JsonAnswer]) -> tuple[Data, bool]:
     answer = _asked(wanted)
     data: Data = orjson.loads(answer.body)
     return data, answer.replayed
@@ -278,7 +278,7 @@ def _request(request: ApprovalRequest) -> Data:
     return {name: getattr(request, name) for name in _REQUEST}
 
 
-def _decision(decision: Decision) -> Data:
+def _decision(decision: DecisionAnswer) -> Data:
     taken = decision.status.removeprefix("already_")
     return {
         "job_id": decision.job_id,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from semel.cli.desk import Desk, lists_tenants, looks_at_store
+from semel.cli.desk import Target, lists_tenants, looks_at_store
 from semel.cli.doors import Data
 from semel.cli.output import Cell, compact
 from semel.cli.records import age
@@ -21,7 +21,7 @@ def tools() -> None:
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
 @looks_at_store
 @lists_tenants
-def list_(desk: Desk, limit: int) -> None:
+def list_(desk: Target, limit: int) -> None:
     """Tools, those that were first seen last on top."""
     with desk.lists() as lists:
         found = lists.tools(limit)
@@ -49,7 +49,7 @@ def _row(tool: Data) -> Sequence[Cell]:
 @click.argument("name", metavar="TOOL")
 @click.option("--version", metavar="N", help="This major version. [the newest]")
 @looks_at_store
-def show(desk: Desk, name: str, version: str | None) -> None:
+def show(desk: Target, name: str, version: str | None) -> None:
     """The whole contract of a tool, as it was last seen."""
     with desk.door() as door:
         tool = door.tool(name, version)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 from rich.text import Text
 
-from semel.cli.desk import Desk, lists_tenants, looks_at_store
+from semel.cli.desk import Target, lists_tenants, looks_at_store
 from semel.cli.doors import Data
 from semel.cli.output import Cell
 from semel.kernel.durations import microseconds
@@ -30,7 +30,7 @@ _TABLE = ("TOOL", "RETRIES", "AGES", "99.9 % WITHIN", "WINDOW", "KEEPS", "WOULD 
 @click.option("--tool", metavar="NAME", help="Only this one, with all ages.")
 @looks_at_store
 @lists_tenants
-def windows(desk: Desk, tool: str | None) -> None:
+def windows(desk: Target, tool: str | None) -> None:
     """Retry ages seen per tool, the window that covers 99.9 % of them, and what it stores."""
     with desk.out.progress("Reading ages and records"), desk.lists() as lists:
         found = lists.windows(tool)
@@ -46,7 +46,7 @@ def windows(desk: Desk, tool: str | None) -> None:
 # --- for people -----------------------------------------------------------------------------------
 
 
-def _tell(desk: Desk, found: Sequence[Data], *, whole: bool) -> None:
+def _tell(desk: Target, found: Sequence[Data], *, whole: bool) -> None:
     desk.out.table(desk.columns(*_TABLE), [desk.row(advice, *_row(advice)) for advice in found])
     desk.out.say()
     desk.out.say(
@@ -61,7 +61,7 @@ def _tell(desk: Desk, found: Sequence[Data], *, whole: bool) -> None:
         _tell_remarks(desk, advice)
 
 
-def _tell_remarks(desk: Desk, advice: Data) -> None:
+def _tell_remarks(desk: Target, advice: Data) -> None:
     remarks = advice["remarks"]
     if remarks:
         desk.out.say()

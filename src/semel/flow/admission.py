@@ -14,13 +14,13 @@ import orjson
 
 from semel.audit.events import Event
 from semel.flow import shelves
-from semel.flow.cabinet import Cabinet
+from semel.flow.cabinet import DocumentStore
 from semel.flow.keys import KeyRecord, Keys
 from semel.flow.problems import Problem
 from semel.flow.progress import Change
-from semel.flow.values import Answer, Caller
+from semel.flow.values import JsonAnswer, Caller
 from semel.flow.workflows import Known, Workflows
-from semel.stores.documents import Committed, Draft, Room
+from semel.stores.documents import Committed, Draft, Capacity
 
 # How often a definition may change, or a key lapse, under one request.
 _TRIES = 20
@@ -50,19 +50,19 @@ class Plan(NamedTuple):
     key_id: str | None
     expect: Mapping[str, str | None]
     put: tuple[Draft, ...]
-    room: tuple[Room, ...]
+    room: tuple[Capacity, ...]
     events: tuple[Event, ...]
 
 
 class Admission:
     """The atomic strategy."""
 
-    def __init__(self, cabinet: Cabinet, workflows: Workflows, keys: Keys) -> None:
+    def __init__(self, cabinet: DocumentStore, workflows: Workflows, keys: Keys) -> None:
         self.cabinet = cabinet
         self.workflows = workflows
         self.keys = keys
 
-    async def admit(self, start: Start) -> Answer:
+    async def admit(self, start: Start) -> JsonAnswer:
         key_tag: str | None = None
         for _ in range(_TRIES):
             known = await self.workflows.known(start.caller.tenant, start.workflow_id)
@@ -79,7 +79,7 @@ class Admission:
                 )
             committed = await self.commit(start, plan)
             if committed.done or plan.run_id in committed.found:
-                return Answer(plan.answer)  # found: its reply was lost, and the run has gone on since
+                return JsonAnswer(plan.answer)  # found: its reply was lost, and the run has gone on since
             if committed.full is not None:
                 raise no_slot(committed.full, committed.count)
             if plan.key_id is not None and plan.key_id in committed.found:
@@ -100,7 +100,7 @@ class Admission:
 
     async def replay_or(
         self, problem: Problem, tenant: str, scope: str, key: str | None, fingerprint: str
-    ) -> Answer:
+    ) -> JsonAnswer:
         """The answer that the key had before what it began from changed or went; else the problem."""
         answer = await self.keys.first_answer(tenant, scope, key, fingerprint)
         if answer is None:
@@ -142,14 +142,14 @@ class Admission:
         )
 
 
-def _room(known: Known, workflow_id: str) -> tuple[Room, ...]:
-    rooms = [Room(shelves.SLOTS, known.limit)]
+def _room(known: Known, workflow_id: str) -> tuple[Capacity, ...]:
+    rooms = [Capacity(shelves.SLOTS, known.limit)]
     if known.workflow is not None and known.workflow.max_concurrent_runs is not None:
-        rooms.append(Room(shelves.slots_of(workflow_id), known.workflow.max_concurrent_runs))
+        rooms.append(Capacity(shelves.slots_of(workflow_id), known.workflow.max_concurrent_runs))
     return tuple(rooms)
 
 
-def no_slot(full: Room, count: int) -> Problem:
+def no_slot(full: Capacity, count: int) -> Problem:
     return Problem(
         "max_concurrent_runs_reached",
         f"{count} of {full.limit} runs are active. Nothing was kept: the same key works once a slot is free.",

@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from semel.flow import deciding, shelves, views
-from semel.flow.cabinet import Cabinet
+from semel.flow.cabinet import DocumentStore
 from semel.flow.deciding import Seen
 from semel.flow.model import job_of
 from semel.flow.problems import Problem
-from semel.flow.values import Answer, Caller, Page, next_after
+from semel.flow.values import JsonAnswer, Caller, Page, next_after
 from semel.stores.documents import Scan
 
 Items = list[dict[str, Any]]
 
 
 class JobApprovals:
-    def __init__(self, cabinet: Cabinet, kept_us: int | None) -> None:
+    def __init__(self, cabinet: DocumentStore, kept_us: int | None) -> None:
         self._cabinet = cabinet
         self._kept_us = kept_us
 
@@ -62,7 +62,7 @@ class JobApprovals:
         reason: str = "",
         revision: int | None = None,
         job_hash: str | None = None,
-    ) -> Answer:
+    ) -> JsonAnswer:
         """The decision, the job's next state and the message that announces it are on file together."""
         seen, clock = Seen(revision, job_hash), self._cabinet.clock
         return await self._cabinet.carry_out(

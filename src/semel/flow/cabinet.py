@@ -14,7 +14,7 @@ from semel.flow.shelves import OUTBOX
 from semel.flow.storage import Storage
 from semel.flow.values import cut, is_heavy, place_of
 from semel.stores.base import Query, Store
-from semel.stores.documents import Commit, Committed, Document, Draft, Fetch, Room, Scan, Scanned
+from semel.stores.documents import Commit, Committed, Document, Draft, Fetch, Capacity, Scan, Scanned
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ _FIRST = 16
 _TRIES = 2
 
 
-class Cabinet:
+class DocumentStore:
     """The documents of a store, for any tenant. `bytes_max` is how many of them a tenant may keep."""
 
     def __init__(self, store: Store, bytes_max: int | None = None) -> None:
@@ -70,7 +70,7 @@ class Cabinet:
         expect: Mapping[str, str | None],
         put: tuple[Draft, ...] = (),
         drop: tuple[str, ...] = (),
-        room: tuple[Room, ...] = (),
+        room: tuple[Capacity, ...] = (),
         tag: str | None = None,
         events: tuple[Event, ...] = (),
     ) -> Committed:

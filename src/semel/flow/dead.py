@@ -13,16 +13,16 @@ from typing import Any
 import orjson
 
 from semel.flow import shelves
-from semel.flow.cabinet import Cabinet
+from semel.flow.cabinet import DocumentStore
 from semel.flow.inbox import KEPT_US, RETRY
 from semel.flow.keys import Keys
 from semel.flow.model import Message, to_bytes
 from semel.flow.problems import Problem
-from semel.flow.values import Answer, Caller, Page, next_after
+from semel.flow.values import JsonAnswer, Caller, Page, next_after
 from semel.kernel.clock import rfc3339
 from semel.kernel.keys import frame
 from semel.kernel.limits import MESSAGE_CHARS_MAX
-from semel.stores.documents import Document, Draft, Place, Scan
+from semel.stores.documents import Document, Draft, Entry, Scan
 
 DEAD = "dead"
 
@@ -40,9 +40,9 @@ class DeadLetter:
     retry_key: str | None = None  # the key's own id, which tells nobody what the key is
 
     def draft(self, kept_us: int | None = KEPT_US) -> Draft:
-        places = [Place(DEAD, self.dead_us)]
+        places = [Entry(DEAD, self.dead_us)]
         if kept_us is not None:
-            places.append(Place(shelves.EXPIRY, self.dead_us + kept_us))
+            places.append(Entry(shelves.EXPIRY, self.dead_us + kept_us))
         return Draft(self.id, to_bytes(self), tuple(places))
 
 
@@ -59,7 +59,7 @@ def letter_of(body: bytes) -> DeadLetter:
 class DeadLetters:
     """For `GET /api/v1/dead-letters` and `POST /api/v1/dead-letters/{id}/retry`."""
 
-    def __init__(self, cabinet: Cabinet, keys: Keys) -> None:
+    def __init__(self, cabinet: DocumentStore, keys: Keys) -> None:
         self._cabinet = cabinet
         self._keys = keys
 
@@ -72,7 +72,7 @@ class DeadLetters:
     async def get(self, tenant: str, id_: str) -> dict[str, Any]:
         return view(letter_of((await self._document(tenant, id_)).body))
 
-    async def retry(self, caller: Caller, id_: str, key: str | None) -> Answer:
+    async def retry(self, caller: Caller, id_: str, key: str | None) -> JsonAnswer:
         """The message is sent again, once: the same key again is replayed, anything else refused."""
         key_id = None if key is None else self._keys.id(caller.tenant, "dead-letter", key)
         while True:
@@ -81,11 +81,11 @@ class DeadLetters:
             if found.retried_us is not None:
                 if key_id is None or found.retry_key != key_id:
                     raise Problem("message_already_retried")
-                return Answer(orjson.dumps(view(found)), replayed=True)
+                return JsonAnswer(orjson.dumps(view(found)), replayed=True)
             retried = await self._retried(caller, found, key_id)
             put = (retried.draft(self._keys.kept_us), shelves.message_draft(_again(retried)))
             if (await self._cabinet.commit(caller.tenant, {id_: document.tag}, put)).done:
-                return Answer(orjson.dumps(view(retried)))
+                return JsonAnswer(orjson.dumps(view(retried)))
 
     async def _retried(self, caller: Caller, found: DeadLetter, key_id: str | None) -> DeadLetter:
         now_us = await self._cabinet.now_us()

@@ -8,10 +8,10 @@ from typing import Literal
 
 from semel.flow.admission import Admission
 from semel.flow.approvals import JobApprovals
-from semel.flow.cabinet import Cabinet
+from semel.flow.cabinet import DocumentStore
 from semel.flow.dead import DeadLetters
 from semel.flow.gate import LockedAdmission, LockPolicy
-from semel.flow.job_desk import JobDesk
+from semel.flow.job_desk import JobAdmin
 from semel.flow.jobs import Jobs, Wait
 from semel.flow.keys import Keys
 from semel.flow.outbox import Outbox, Send
@@ -51,7 +51,7 @@ class Flow:
         checks: Checks | None = None,
         waited: Waited = lambda *_: None,
     ) -> None:
-        self.cabinet = Cabinet(store, policy.tenant_bytes)
+        self.cabinet = DocumentStore(store, policy.tenant_bytes)
         self.keys = Keys(self.cabinet, policy.kept_us)
         self.workflows = Workflows(self.cabinet, checks)
         admission = Admission(self.cabinet, self.workflows, self.keys)
@@ -60,7 +60,7 @@ class Flow:
         self.admission = admission
         self.runs = Runs(self.cabinet, admission, waited)
         self.jobs = Jobs(self.cabinet, self.keys, wait)
-        self.job_desk = JobDesk(self.cabinet, policy.kept_us)
+        self.job_desk = JobAdmin(self.cabinet, policy.kept_us)
         self.approvals = JobApprovals(self.cabinet, policy.kept_us)
         self.outbox = Outbox(self.cabinet, send)
         self.cabinet.nudge = self.outbox.nudge

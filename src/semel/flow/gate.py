@@ -19,12 +19,12 @@ import orjson
 from semel.errors import SemelError, StoreUnavailable
 from semel.flow import shelves
 from semel.flow.admission import Admission, Start, no_slot
-from semel.flow.cabinet import Cabinet
+from semel.flow.cabinet import DocumentStore
 from semel.flow.keys import KeyRecord
 from semel.flow.problems import Problem
-from semel.flow.values import Answer
+from semel.flow.values import JsonAnswer
 from semel.flow.workflows import Known
-from semel.stores.documents import Count, Draft, Room
+from semel.stores.documents import Count, Draft, Capacity
 
 log = logging.getLogger("semel")
 
@@ -48,7 +48,7 @@ class LockPolicy:
 class Lock:
     """The tenant's lock, held by whoever's token is in it. Its life is judged by the store's clock."""
 
-    def __init__(self, cabinet: Cabinet, policy: LockPolicy, looked: Callable[[], None]) -> None:
+    def __init__(self, cabinet: DocumentStore, policy: LockPolicy, looked: Callable[[], None]) -> None:
         self._cabinet = cabinet
         self._policy = policy
         self._looked = looked
@@ -97,13 +97,13 @@ class LockedAdmission(Admission):
         self._lock = Lock(self.cabinet, policy, looked)
         self._cleaning: set[asyncio.Task[None]] = set()
 
-    async def admit(self, start: Start) -> Answer:
+    async def admit(self, start: Start) -> JsonAnswer:
         # The client may go away in the middle; what was begun is ended all the same.
         return await asyncio.shield(asyncio.ensure_future(self._admit(start)))
 
-    async def _admit(self, start: Start) -> Answer:
+    async def _admit(self, start: Start) -> JsonAnswer:
         reserved = await self._reserve(start)
-        if isinstance(reserved, Answer):
+        if isinstance(reserved, JsonAnswer):
             return reserved
         context = "gate_unavailable"
         try:
@@ -125,7 +125,7 @@ class LockedAdmission(Admission):
             await self._clean_up(start, reserved, context)
             raise
 
-    async def _reserve(self, start: Start) -> Answer | str | None:
+    async def _reserve(self, start: Start) -> JsonAnswer | str | None:
         """The tag of the reservation; None without a key; the first answer if there is one."""
         if start.key is None:
             return None
@@ -159,16 +159,16 @@ class LockedAdmission(Admission):
         """Refused here, a full tenant is spared the attempt to create."""
         count = await self.cabinet.ask(Count(start.caller.tenant, shelves.SLOTS))
         if count >= known.limit:
-            raise no_slot(Room(shelves.SLOTS, known.limit), count)
+            raise no_slot(Capacity(shelves.SLOTS, known.limit), count)
 
-    async def _create(self, start: Start, known: Known, reserved: str | None, lock: str) -> Answer:
+    async def _create(self, start: Start, known: Known, reserved: str | None, lock: str) -> JsonAnswer:
         plan = await self.plan(start, known, reserved)
         plan = plan._replace(expect={**plan.expect, shelves.LOCK: lock})
         if problem := await self.cabinet.storage.objection(start.caller.tenant, plan.put):
             raise problem
         committed = await self.commit(start, plan)
         if committed.done or plan.run_id in committed.found:
-            return Answer(plan.answer)  # found: its reply was lost, and the run has gone on since
+            return JsonAnswer(plan.answer)  # found: its reply was lost, and the run has gone on since
         if committed.full is not None:
             raise no_slot(committed.full, committed.count)
         # Frozen past the lock's or the reservation's life, or the workflow changed: nothing was created.

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import orjson
 
 from semel.flow import shelves
-from semel.flow.cabinet import Cabinet
+from semel.flow.cabinet import DocumentStore
 from semel.flow.model import Message
-from semel.stores.documents import Document, Draft, Place
+from semel.stores.documents import Document, Draft, Entry
 
 # As long as keys are kept: the longest time after which a broker was seen to deliver something again.
 KEPT_US = 90 * 86_400_000_000
@@ -48,7 +48,7 @@ class Handled:
 class Inbox:
     """The inbox of one consumer, for messages of any tenant."""
 
-    def __init__(self, cabinet: Cabinet, consumer: str, kept_us: int | None = KEPT_US) -> None:
+    def __init__(self, cabinet: DocumentStore, consumer: str, kept_us: int | None = KEPT_US) -> None:
         self._cabinet = cabinet
         self._consumer = consumer
         self._kept_us = kept_us
@@ -97,7 +97,7 @@ def _claim(id_: str, until_us: int, kept_us: int | None) -> Draft:
 
 
 def _document(id_: str, body: dict[str, int], at_us: int, kept_us: int | None) -> Draft:
-    places = () if kept_us is None else (Place(shelves.EXPIRY, at_us + kept_us),)
+    places = () if kept_us is None else (Entry(shelves.EXPIRY, at_us + kept_us),)
     return Draft(id_, orjson.dumps(body), places)
 
 

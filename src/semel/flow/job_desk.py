@@ -8,11 +8,11 @@ from typing import NamedTuple
 import orjson
 
 from semel.flow import progress, shelves, views
-from semel.flow.cabinet import Cabinet
-from semel.flow.model import LIVE_JOB, Job, job_of, run_of
+from semel.flow.cabinet import DocumentStore
+from semel.flow.model import LIVE_JOB, StoredJob, job_of, run_of
 from semel.flow.problems import Problem
 from semel.flow.progress import Change
-from semel.flow.values import Answer, Caller, Page
+from semel.flow.values import JsonAnswer, Caller, Page
 from semel.stores.documents import Scan
 
 # Read at once where a filter leaves some out, and how often for one page: a rare kind may take several.
@@ -28,12 +28,12 @@ class JobFilter(NamedTuple):
     topic: str | None = None
     run_id: str | None = None
 
-    def fits(self, job: Job) -> bool:
+    def fits(self, job: StoredJob) -> bool:
         return self.status in (None, job.status) and self.topic in (None, job.topic)
 
 
-class JobDesk:
-    def __init__(self, cabinet: Cabinet, kept_us: int | None) -> None:
+class JobAdmin:
+    def __init__(self, cabinet: DocumentStore, kept_us: int | None) -> None:
         self._cabinet = cabinet
         self._kept_us = kept_us
 
@@ -42,7 +42,7 @@ class JobDesk:
     async def list(self, tenant: str, wanted: JobFilter, after: _After, limit: int) -> Page:
         """Newest first. A page may be shorter than `limit` and still not be the last."""
 
-        async def read(after: _After, size: int) -> Sequence[Job]:
+        async def read(after: _After, size: int) -> Sequence[StoredJob]:
             if wanted.run_id is not None:
                 return (await self._of_run(tenant, wanted.run_id, after))[:size]
             shelf = shelves.jobs(wanted.topic, wanted.status)
@@ -52,7 +52,7 @@ class JobDesk:
         found, next_after = await _sifted(read, wanted.fits, after, limit)
         return Page([views.job(job) for job in found], next_after)
 
-    async def _of_run(self, tenant: str, run_id: str, after: _After) -> Sequence[Job]:
+    async def _of_run(self, tenant: str, run_id: str, after: _After) -> Sequence[StoredJob]:
         """The run names its jobs, so no shelf has to: of one that nobody knows there are none."""
         parent = (await self._cabinet.fetch(tenant, run_id)).get(run_id)
         if parent is None or not run_id.startswith("run_"):
@@ -64,7 +64,7 @@ class JobDesk:
 
     # --- cancelling ------------------------------------------------------------------------------
 
-    async def cancel(self, caller: Caller, job_id: str) -> Answer:
+    async def cancel(self, caller: Caller, job_id: str) -> JsonAnswer:
         """Nobody works on the job any more; what follows for its run is written with it."""
         while True:
             document = (await self._cabinet.fetch(caller.tenant, job_id)).get(job_id)
@@ -72,7 +72,7 @@ class JobDesk:
                 raise Problem("job_not_found")
             job = job_of(document.body)
             if job.status == "cancelled":
-                return Answer(orjson.dumps(views.job(job)), replayed=True)
+                return JsonAnswer(orjson.dumps(views.job(job)), replayed=True)
             _check_live(job)
             expect: dict[str, str | None] = {document.id: document.tag}
             run = None
@@ -83,10 +83,10 @@ class JobDesk:
             progress.cancel_job(change, job, caller.principal)
             commit = change.commit(self._cabinet.new_tag(), expect, self._kept_us)
             if (await self._cabinet.write(commit)).done:
-                return Answer(orjson.dumps(views.job(change.jobs[job_id])))
+                return JsonAnswer(orjson.dumps(views.job(change.jobs[job_id])))
 
 
-def _check_live(job: Job) -> None:
+def _check_live(job: StoredJob) -> None:
     if job.record_id is not None and job.decision is not None:
         # The call that asked reads the decision, not the job.
         raise Problem(
@@ -97,13 +97,13 @@ def _check_live(job: Job) -> None:
 
 
 async def _sifted(
-    read: Callable[[_After, int], Awaitable[Sequence[Job]]],
-    fits: Callable[[Job], bool],
+    read: Callable[[_After, int], Awaitable[Sequence[StoredJob]]],
+    fits: Callable[[StoredJob], bool],
     after: _After,
     limit: int,
-) -> tuple[Sequence[Job], _After]:
+) -> tuple[Sequence[StoredJob], _After]:
     """The first so many that fit, and where to go on."""
-    found: list[Job] = []
+    found: list[StoredJob] = []
     size = limit
     for _ in range(_BATCHES_MAX):
         jobs = await read(after, size)
@@ -119,5 +119,5 @@ async def _sifted(
     return found, after
 
 
-def _place(job: Job) -> tuple[int, str]:
+def _place(job: StoredJob) -> tuple[int, str]:
     return job.created_us, job.job_id

@@ -10,15 +10,15 @@ from typing import Any
 import orjson
 
 from semel.flow import progress, shelves, views
-from semel.flow.cabinet import Cabinet
+from semel.flow.cabinet import DocumentStore
 from semel.flow.keys import KeyRecord, Keys, fingerprint
-from semel.flow.model import Job, job_of, run_of, to_bytes
+from semel.flow.model import StoredJob, job_of, run_of, to_bytes
 from semel.flow.problems import Problem
 from semel.flow.progress import Change
-from semel.flow.values import Answer, Caller
+from semel.flow.values import JsonAnswer, Caller
 from semel.flow.workflows import gate
 from semel.kernel.clock import rfc3339
-from semel.stores.documents import Document, Room, Scan
+from semel.stores.documents import Document, Capacity, Scan
 
 # Live jobs of a tenant: a client in a loop is stopped before it fills the store.
 LIVE_JOBS_MAX = 10_000
@@ -32,21 +32,21 @@ Wait = Callable[[str, Sequence[str], float], Awaitable[None]]
 class Jobs:
     """`wait(tenant, topics, seconds)` returns when a doorbell rings for one of the topics, or later."""
 
-    def __init__(self, cabinet: Cabinet, keys: Keys, wait: Wait) -> None:
+    def __init__(self, cabinet: DocumentStore, keys: Keys, wait: Wait) -> None:
         self._cabinet = cabinet
         self._keys = keys
         self._wait = wait
 
     async def create(
         self, caller: Caller, key: str | None, topic: str, input: Any, approval: Any, labels: Any
-    ) -> Answer:
+    ) -> JsonAnswer:
         """A job of its own, once for the key."""
         terms = {"topic": topic, "input": input, "approval": approval, "labels": labels}
         print_, question, seen = fingerprint("job", "", terms), gate(approval), None
         while True:
             now_us = await self._cabinet.now_us()
             change = Change(caller.tenant, now_us, self._cabinet.new_id)
-            job = Job(change.new_id("job"), topic, input, "queued", caller.principal, now_us, labels)
+            job = StoredJob(change.new_id("job"), topic, input, "queued", caller.principal, now_us, labels)
             job = progress.open_job(change, job, question)
             answer = to_bytes(views.job(job))
             # A job that exists already is this one: writing it again would take it from whoever leased it.
@@ -59,11 +59,11 @@ class Jobs:
                 if before := await self._keys.first_answer(caller.tenant, "job", key, print_):
                     return before
                 raise problem
-            room = (Room(shelves.LIVE, LIVE_JOBS_MAX),)
+            room = (Capacity(shelves.LIVE, LIVE_JOBS_MAX),)
             events = tuple(change.audited)
             committed = await self._cabinet.commit(caller.tenant, expect, put, room=room, events=events)
             if committed.done or job.job_id in committed.found:
-                return Answer(answer)  # found: its reply was lost, and the job has gone on since
+                return JsonAnswer(answer)  # found: its reply was lost, and the job has gone on since
             if committed.full is not None:
                 raise Problem("quota_reached", retry_after_s=1, current=committed.count, limit=LIVE_JOBS_MAX)
             (document,) = committed.found.values()
@@ -71,7 +71,7 @@ class Jobs:
                 return replayed
             seen = document and document.tag
 
-    def _key_record(self, caller: Caller, key: str, print_: str, answer: bytes, job: Job) -> KeyRecord:
+    def _key_record(self, caller: Caller, key: str, print_: str, answer: bytes, job: StoredJob) -> KeyRecord:
         return KeyRecord(
             id=self._keys.id(caller.tenant, "job", key),
             scope="job",
@@ -115,8 +115,8 @@ class Jobs:
 
     async def _lease(
         self, caller: Caller, topics: Sequence[str], max_: int, lease_us: int, worker_id: str | None
-    ) -> list[Job]:
-        jobs: list[Job] = []
+    ) -> list[StoredJob]:
+        jobs: list[StoredJob] = []
         tenant = caller.tenant
         for topic in dict.fromkeys(topics):
             after: tuple[int, str] | None = None
@@ -146,20 +146,20 @@ class Jobs:
             if until_us is not None:
                 return {"job_id": job_id, "fence": fence, "lease_expires_at": rfc3339(until_us)}
 
-    async def _renewed(self, tenant: str, document: Document, job: Job, lease_us: int) -> int | None:
+    async def _renewed(self, tenant: str, document: Document, job: StoredJob, lease_us: int) -> int | None:
         """Until when; None if somebody changed it meanwhile."""
         until_us = await self._cabinet.now_us() + lease_us
         renewed = replace(job, lease_until_us=until_us)
         return until_us if await self._write(tenant, document, renewed) else None
 
-    async def _handed_back(self, tenant: str, document: Document, job: Job) -> int | None:
+    async def _handed_back(self, tenant: str, document: Document, job: StoredJob) -> int | None:
         """When it was; None if somebody changed it meanwhile."""
         change, expect = await self._begun(tenant, document, job)
         progress.hand_back(change, job)
         commit = change.commit(self._cabinet.new_tag(), expect, self._keys.kept_us)
         return change.now_us if (await self._cabinet.write(commit)).done else None
 
-    async def _write(self, tenant: str, seen: Document, job: Job) -> bool:
+    async def _write(self, tenant: str, seen: Document, job: StoredJob) -> bool:
         draft = shelves.job_draft(job, self._keys.kept_us)
         return (await self._cabinet.commit(tenant, {seen.id: seen.tag}, (draft,))).done
 
@@ -167,7 +167,7 @@ class Jobs:
 
     async def result(
         self, caller: Caller, job_id: str, fence: int, status: str, result: Any, error: Any
-    ) -> Answer:
+    ) -> JsonAnswer:
         """The attempt under this fence ended so; what follows for the run is written with it."""
         digest = hashlib.sha256(
             orjson.dumps((caller.principal, status, result, error), option=orjson.OPT_SORT_KEYS)
@@ -176,7 +176,7 @@ class Jobs:
             document = await self.document(caller.tenant, job_id)
             job = job_of(document.body)
             if job.told == (fence, digest):
-                return Answer(orjson.dumps(views.job(job)), replayed=True)
+                return JsonAnswer(orjson.dumps(views.job(job)), replayed=True)
             held = replace(_held(document, fence, caller), told=(fence, digest))
             change, expect = await self._begun(caller.tenant, document, held)
             if status == "succeeded":
@@ -185,9 +185,9 @@ class Jobs:
                 progress.fail(change, held, _error(error))
             commit = change.commit(self._cabinet.new_tag(), expect, self._keys.kept_us)
             if (await self._cabinet.write(commit)).done:
-                return Answer(orjson.dumps(views.job(change.jobs[job_id])))
+                return JsonAnswer(orjson.dumps(views.job(change.jobs[job_id])))
 
-    async def _begun(self, tenant: str, document: Document, job: Job) -> tuple[Change, dict[str, str | None]]:
+    async def _begun(self, tenant: str, document: Document, job: StoredJob) -> tuple[Change, dict[str, str | None]]:
         """A change of the job and its run, and what its commit has to expect."""
         expect: dict[str, str | None] = {document.id: document.tag}
         run = None
@@ -197,7 +197,7 @@ class Jobs:
         return Change(tenant, await self._cabinet.now_us(), self._cabinet.new_id, run), expect
 
 
-def _held(document: Document, fence: int, caller: Caller) -> Job:
+def _held(document: Document, fence: int, caller: Caller) -> StoredJob:
     """The job, if it is leased by this principal under this fence: a fence alone can be guessed.
 
     A lapsed lease that nobody took is still its owner's.

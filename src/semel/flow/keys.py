@@ -18,14 +18,14 @@ from typing import Any
 import orjson
 
 from semel.flow import shelves
-from semel.flow.cabinet import Cabinet
+from semel.flow.cabinet import DocumentStore
 from semel.flow.large import as_canonical
 from semel.flow.model import reads, to_bytes
 from semel.flow.problems import Problem
-from semel.flow.values import Answer, Page, next_after
+from semel.flow.values import JsonAnswer, Page, next_after
 from semel.kernel.clock import rfc3339
 from semel.kernel.keys import canonical, frame
-from semel.stores.documents import Document, Draft, Place, Scan
+from semel.stores.documents import Document, Draft, Entry, Scan
 
 Items = list[dict[str, Any]]
 
@@ -45,11 +45,11 @@ class KeyRecord:
 
     def draft(self) -> Draft:
         places = [
-            Place(shelves.KEYS, self.created_us),
-            Place(f"{shelves.KEYS}/{self.scope}", self.created_us),
+            Entry(shelves.KEYS, self.created_us),
+            Entry(f"{shelves.KEYS}/{self.scope}", self.created_us),
         ]
         if self.expires_us is not None:
-            places.append(Place(shelves.EXPIRY, self.expires_us))
+            places.append(Entry(shelves.EXPIRY, self.expires_us))
         return Draft(self.id, to_bytes(self), tuple(places))
 
     @property
@@ -95,7 +95,7 @@ def fingerprint(scope: str, target: str, body: Any) -> str:
 class Keys:
     """The keys of every tenant of a store."""
 
-    def __init__(self, cabinet: Cabinet, kept_us: int | None) -> None:
+    def __init__(self, cabinet: DocumentStore, kept_us: int | None) -> None:
         self._cabinet = cabinet
         self.kept_us = kept_us
 
@@ -109,7 +109,7 @@ class Keys:
 
     async def replay(
         self, tenant: str, document: Document | None, fingerprint: str, now_us: int
-    ) -> Answer | None:
+    ) -> JsonAnswer | None:
         """The first answer; None if the key is free. A Problem if it is another request's, or on its way."""
         if document is None:
             return None
@@ -125,13 +125,13 @@ class Keys:
             raise Problem("idempotency_key_reused")
         if record.answer is None:
             raise Problem("idempotency_in_flight", retry_after_s=1)
-        return Answer(record.answer.encode(), replayed=True)
+        return JsonAnswer(record.answer.encode(), replayed=True)
 
     async def _subjects(self, tenant: str, *records: KeyRecord) -> Mapping[str, Document]:
         ids = [record.subject_id for record in records if record.subject_id is not None]
         return await self._cabinet.fetch(tenant, *ids) if ids else {}
 
-    async def first_answer(self, tenant: str, scope: str, key: str | None, fingerprint: str) -> Answer | None:
+    async def first_answer(self, tenant: str, scope: str, key: str | None, fingerprint: str) -> JsonAnswer | None:
         """What the key was answered with before; None if it is free or there is none."""
         if key is None:
             return None

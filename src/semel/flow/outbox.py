@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from semel.errors import SemelError
 from semel.flow import shelves
-from semel.flow.cabinet import Cabinet
+from semel.flow.cabinet import DocumentStore
 from semel.flow.model import Message, message_of
 from semel.stores.documents import Document, Scan, Tenants
 
@@ -23,7 +23,7 @@ Send = Callable[[Message], Awaitable[None]]
 class Outbox:
     """`send` returns once the bus has taken the message for good, and raises if it has not."""
 
-    def __init__(self, cabinet: Cabinet, send: Send) -> None:
+    def __init__(self, cabinet: DocumentStore, send: Send) -> None:
         self._cabinet = cabinet
         self._send = send
         self._nudged: dict[str, None] = {}

@@ -25,8 +25,8 @@ tool                tool/<name>           tools: first seen; expiry (semel.ledge
 
 from __future__ import annotations
 
-from semel.flow.model import LIVE_JOB, LIVE_RUN, Job, Message, Run, to_bytes
-from semel.stores.documents import Draft, Place
+from semel.flow.model import LIVE_JOB, LIVE_RUN, StoredJob, Message, Run, to_bytes
+from semel.stores.documents import Draft, Entry
 
 TENANT = "tenant"
 LOCK = "lock"
@@ -102,52 +102,52 @@ def run_draft(run: Run, kept_us: int | None) -> Draft:
     ]
     if run.status in LIVE_RUN:
         shelves += [SLOTS, slots_of(run.workflow_id)]
-    places = [Place(shelf, run.created_us) for shelf in shelves]
+    places = [Entry(shelf, run.created_us) for shelf in shelves]
     if run.ended_us is not None and kept_us is not None:
-        places.append(Place(EXPIRY, run.ended_us + kept_us))
+        places.append(Entry(EXPIRY, run.ended_us + kept_us))
     return Draft(run.run_id, to_bytes(run), tuple(places))
 
 
-def job_draft(job: Job, kept_us: int | None) -> Draft:
+def job_draft(job: StoredJob, kept_us: int | None) -> Draft:
     listed = _listed(job)
     if job.record_id is not None:
         return Draft(job.job_id, to_bytes(job), (*listed, *_gated(job), *_of_call(job)))
     places = [*listed]
     if job.status in LIVE_JOB:
-        places.append(Place(LIVE, job.created_us))
+        places.append(Entry(LIVE, job.created_us))
     elif job.run_id is None and job.ended_us is not None and kept_us is not None:
-        places.append(Place(EXPIRY, job.ended_us + kept_us))
+        places.append(Entry(EXPIRY, job.ended_us + kept_us))
     if job.status == "queued":
-        places.append(Place(ready(job.topic), job.queued_us))
+        places.append(Entry(ready(job.topic), job.queued_us))
     if (due_us := due(job)) is not None:
-        places.append(Place(DUE, due_us))
+        places.append(Entry(DUE, due_us))
     return Draft(job.job_id, to_bytes(job), (*places, *_gated(job)))
 
 
-def _listed(job: Job) -> tuple[Place, ...]:
+def _listed(job: StoredJob) -> tuple[Entry, ...]:
     """Where lists of jobs find it. Only the second changes while it lives."""
     shelves = (jobs(None, None), jobs(None, job.status), jobs(job.topic, None))
-    return tuple(Place(shelf, job.created_us) for shelf in shelves)
+    return tuple(Entry(shelf, job.created_us) for shelf in shelves)
 
 
-def _gated(job: Job) -> tuple[Place, ...]:
+def _gated(job: StoredJob) -> tuple[Entry, ...]:
     if job.question is None:
         return ()
-    return tuple(Place(shelf, job.created_us) for shelf in (APPROVALS, approvals(question_status(job))))
+    return tuple(Entry(shelf, job.created_us) for shelf in (APPROVALS, approvals(question_status(job))))
 
 
-def _of_call(job: Job) -> tuple[Place, ...]:
+def _of_call(job: StoredJob) -> tuple[Entry, ...]:
     """Until when its question is open, or its answer kept."""
     assert job.question is not None
     if job.status == "waiting":
-        inside = () if job.within is None else (Place(asked_in(job.within), job.created_us),)
-        return (Place(DUE_CALLS, job.question.expires_us), *inside)
+        inside = () if job.within is None else (Entry(asked_in(job.within), job.created_us),)
+        return (Entry(DUE_CALLS, job.question.expires_us), *inside)
     decided_us = job.decision.at_us if job.decision else job.question.expires_us
-    looked_at = (Place(DUE_CALLS, decided_us + _LOOK_US),) if job.status == "queued" else ()
-    return (Place(EXPIRY, decided_us + CALLS_KEPT_US), *looked_at)
+    looked_at = (Entry(DUE_CALLS, decided_us + _LOOK_US),) if job.status == "queued" else ()
+    return (Entry(EXPIRY, decided_us + CALLS_KEPT_US), *looked_at)
 
 
-def due(job: Job) -> int | None:
+def due(job: StoredJob) -> int | None:
     """When time changes the job if nobody else does."""
     if job.status == "leased":
         return job.lease_until_us
@@ -156,7 +156,7 @@ def due(job: Job) -> int | None:
     return None
 
 
-def question_status(job: Job) -> str:
+def question_status(job: StoredJob) -> str:
     """waiting, approved, rejected, expired or cancelled."""
     if job.decision is not None:
         return job.decision.status
@@ -164,7 +164,7 @@ def question_status(job: Job) -> str:
 
 
 def message_draft(message: Message, unsent_until_us: int | None = None) -> Draft:
-    places = [Place(OUTBOX, message.at_us)]
+    places = [Entry(OUTBOX, message.at_us)]
     if unsent_until_us is not None:
-        places.append(Place(EXPIRY, unsent_until_us))
+        places.append(Entry(EXPIRY, unsent_until_us))
     return Draft(message_id(message.id), to_bytes(message), tuple(places))

@@ -17,7 +17,7 @@ from semel.flow.problems import Problem
 from semel.stores.documents import Draft, Weigh
 
 if TYPE_CHECKING:
-    from semel.flow.cabinet import Cabinet
+    from semel.flow.cabinet import DocumentStore
 
 # What is swept and what others write is noticed so often.
 _LOOK_AGAIN_S = 300.0
@@ -41,7 +41,7 @@ class Weight:
 class Storage:
     """The bound of every tenant; None: there is none."""
 
-    def __init__(self, cabinet: Cabinet, bytes_max: int | None) -> None:
+    def __init__(self, cabinet: DocumentStore, bytes_max: int | None) -> None:
         self._cabinet = cabinet
         self._bytes_max = bytes_max
         self._weights: OrderedDict[str, Weight] = OrderedDict()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from semel.flow.cabinet import Cabinet
+from semel.flow.cabinet import DocumentStore
 from semel.flow.values import Page, next_after
 from semel.ledger import catalogue
-from semel.ledger.catalogue import SHELF, Entry
+from semel.ledger.catalogue import SHELF, CatalogueEntry
 from semel.stores.documents import Scan
 
 
 class ToolCatalogue:
-    def __init__(self, cabinet: Cabinet) -> None:
+    def __init__(self, cabinet: DocumentStore) -> None:
         self._cabinet = cabinet
 
     async def list(self, tenant: str, after: tuple[int, str] | None, limit: int) -> Page:
@@ -20,7 +20,7 @@ class ToolCatalogue:
         entries = [entry for each in documents if (entry := catalogue.entry_of(each)) is not None]
         return Page([catalogue.shown(entry) for entry in entries], next_after(documents, SHELF, limit))
 
-    async def get(self, tenant: str, name: str) -> Entry | None:
+    async def get(self, tenant: str, name: str) -> CatalogueEntry | None:
         """What is known of the tool in all its major versions; None if nobody has run it."""
         id_ = catalogue.document_id(name)
         document = (await self._cabinet.fetch(tenant, id_)).get(id_)

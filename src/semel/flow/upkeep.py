@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from semel.errors import SemelError, StoreCorrupt
 from semel.flow import calls, progress, shelves
 from semel.flow.asking import Asking, new_id, new_tag
-from semel.flow.cabinet import Cabinet
+from semel.flow.cabinet import DocumentStore
 from semel.flow.keys import key_record
-from semel.flow.model import Job, job_of, run_of
+from semel.flow.model import StoredJob, job_of, run_of
 from semel.flow.progress import Change
 from semel.kernel.clock import Clock
-from semel.stores.documents import Commit, Document, Draft, Fetch, Place, Scan, Scanned, Tenants, score_on
+from semel.stores.documents import Commit, Document, Draft, Fetch, Entry, Scan, Scanned, Tenants, score_on
 
 log = logging.getLogger("semel")
 
@@ -27,7 +27,7 @@ _BATCH = 200
 class Upkeep:
     """All of it, for a gateway."""
 
-    def __init__(self, cabinet: Cabinet, kept_us: int | None) -> None:
+    def __init__(self, cabinet: DocumentStore, kept_us: int | None) -> None:
         self._cabinet = cabinet
         self._kept_us = kept_us
 
@@ -99,7 +99,7 @@ def _look(tenant: str, document: Document, now_us: int, clock: Clock) -> Asking[
     return False
 
 
-def _asks(tenant: str, job: Job) -> Asking[bool]:
+def _asks(tenant: str, job: StoredJob) -> Asking[bool]:
     """Whether a person is asked about a call that its worker made."""
     scanned = yield Scan(tenant, shelves.asked_in(job.job_id), 1)
     return bool(scanned.documents)
@@ -143,7 +143,7 @@ def _later(tenant: str, document: Document, now_us: int) -> Asking[int | None]:
 
 def _put_off(document: Document, shelf: str, until_us: int) -> Draft:
     others = (place for place in document.places if place.shelf != shelf)
-    return Draft(document.id, document.body, (*others, Place(shelf, until_us)))
+    return Draft(document.id, document.body, (*others, Entry(shelf, until_us)))
 
 
 def _belongings(tenant: str, document: Document) -> Asking[tuple[str, ...]]:

@@ -15,7 +15,7 @@ class Caller(NamedTuple):
     roles: frozenset[str] = frozenset()
 
 
-class Answer(NamedTuple):
+class JsonAnswer(NamedTuple):
     """JSON bytes. A replay has the bytes of the first answer where the interface promises that."""
 
     body: bytes

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import orjson
 
 from semel.flow import shelves
-from semel.flow.cabinet import Cabinet
-from semel.flow.model import Gate, Step, Workflow, to_bytes, workflow_of
+from semel.flow.cabinet import DocumentStore
+from semel.flow.model import Gate, WorkflowStep, Workflow, to_bytes, workflow_of
 from semel.flow.problems import Problem
 from semel.flow.schemas import Checks, HereAndNow
 from semel.flow.values import Page, next_after
 from semel.kernel.durations import microseconds
-from semel.stores.documents import Document, Draft, Place, Scan
+from semel.stores.documents import Document, Draft, Entry, Scan
 
 MAX_CONCURRENT_RUNS = 10
 
@@ -39,7 +39,7 @@ class Known(NamedTuple):
 
 
 class Workflows:
-    def __init__(self, cabinet: Cabinet, checks: Checks | None = None) -> None:
+    def __init__(self, cabinet: DocumentStore, checks: Checks | None = None) -> None:
         self._cabinet = cabinet
         self._checks = checks or HereAndNow()
         self._known: OrderedDict[tuple[str, str], Known] = OrderedDict()
@@ -58,7 +58,7 @@ class Workflows:
         """The workflow is this from now on; runs that have begun keep what they began with."""
         workflow = parsed(id_, definition)
         await self._check_schema(tenant, workflow)
-        place = Place(shelves.WORKFLOWS, await self._cabinet.now_us())
+        place = Entry(shelves.WORKFLOWS, await self._cabinet.now_us())
         draft = Draft(shelves.workflow_id(id_), to_bytes(workflow), (place,))
         if problem := await self._cabinet.storage.objection(tenant, (draft,)):
             raise problem
@@ -156,7 +156,7 @@ def view(workflow: Workflow) -> dict[str, Any]:
     return shown
 
 
-def _step_view(step: Step) -> dict[str, Any]:
+def _step_view(step: WorkflowStep) -> dict[str, Any]:
     shown: dict[str, Any] = {"id": step.id, "topic": step.topic, "depends_on": list(step.depends_on)}
     if step.own_input:
         shown["input"] = step.input
@@ -177,8 +177,8 @@ def parsed(id_: str, definition: Mapping[str, Any]) -> Workflow:
     return Workflow(id_, steps, definition.get("max_concurrent_runs"), definition.get("input_schema"))
 
 
-def _step(data: Mapping[str, Any]) -> Step:
-    return Step(
+def _step(data: Mapping[str, Any]) -> WorkflowStep:
+    return WorkflowStep(
         id=data["id"],
         topic=data["topic"],
         depends_on=tuple(data.get("depends_on") or ()),
@@ -200,7 +200,7 @@ def gate(approval: Any) -> Gate | None:
     return Gate(expires_in_us, terms.get("reason", ""))
 
 
-def _check_order(steps: tuple[Step, ...]) -> None:
+def _check_order(steps: tuple[WorkflowStep, ...]) -> None:
     """Every name once, every dependence on a step that exists, and no way round in a circle."""
     names = {step.id for step in steps}
     if len(names) < len(steps):

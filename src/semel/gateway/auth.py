@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 import orjson
 
 from semel.errors import SemelError
-from semel.flow.cabinet import Cabinet
+from semel.flow.cabinet import DocumentStore
 from semel.flow.problems import Problem
 from semel.flow.values import Caller
 from semel.gateway.incoming import Incoming
 from semel.gateway.settings import is_loopback
 from semel.kernel.clock import Clock, rfc3339
-from semel.stores.documents import Document, Draft, Place, Scan
+from semel.stores.documents import Document, Draft, Entry, Scan
 
 ROLES = ("submitter", "worker", "approver", "auditor", "admin")
 
@@ -80,7 +80,7 @@ class ApiKey:
 class ApiKeys:
     """Make, list, revoke, look up."""
 
-    def __init__(self, cabinet: Cabinet) -> None:
+    def __init__(self, cabinet: DocumentStore) -> None:
         self._cabinet = cabinet
 
     async def create(self, tenant: str, principal: str, roles: tuple[str, ...]) -> tuple[ApiKey, str]:
@@ -147,7 +147,7 @@ def _document_id(id_: str) -> str:
 
 
 def _draft(key: ApiKey) -> Draft:
-    return Draft(_document_id(key.id), orjson.dumps(key), (Place(_SHELF, key.created_us),))
+    return Draft(_document_id(key.id), orjson.dumps(key), (Entry(_SHELF, key.created_us),))
 
 
 def _key(document: Document) -> ApiKey:

@@ -10,7 +10,7 @@ import orjson
 from pydantic_core import to_json
 
 from semel.flow.problems import Problem
-from semel.flow.values import Answer, Caller, Page
+from semel.flow.values import JsonAnswer, Caller, Page
 from semel.gateway.bodies import ListQuery
 from semel.gateway.incoming import Incoming
 from semel.gateway.services import Services
@@ -18,7 +18,7 @@ from semel.gateway.services import Services
 JSON = "application/json"
 
 
-class Reply(NamedTuple):
+class HttpReply(NamedTuple):
     """What goes out."""
 
     body: bytes
@@ -30,7 +30,7 @@ class Reply(NamedTuple):
 
 
 @dataclass(slots=True)
-class Call:
+class Exchange:
     """A request that passed every check of HTTP: who asks, for what, with which key."""
 
     services: Services
@@ -54,7 +54,7 @@ class Call:
             return None
         return self.services.cursors.read(query.cursor, *self._bound())
 
-    def page(self, page: Page, reply: Callable[[Any], Reply] | None = None) -> Reply:
+    def page(self, page: Page, reply: Callable[[Any], HttpReply] | None = None) -> HttpReply:
         """Part of a list; `reply` says how it is written, `data` unless told."""
         cursor = None
         if page.next_after is not None:
@@ -67,17 +67,17 @@ class Call:
         return self.tenant, self.route, filters.decode()
 
 
-Handler = Callable[[Call], Awaitable[Reply]]
+Handler = Callable[[Exchange], Awaitable[HttpReply]]
 
 
-def data(value: Any) -> Reply:
-    return Reply(orjson.dumps(value))
+def data(value: Any) -> HttpReply:
+    return HttpReply(orjson.dumps(value))
 
 
-def shown(value: Any) -> Reply:
+def shown(value: Any) -> HttpReply:
     """Data with what a tool returned: numbers that JSON does not know, as text."""
-    return Reply(to_json(value, inf_nan_mode="strings", fallback=str))
+    return HttpReply(to_json(value, inf_nan_mode="strings", fallback=str))
 
 
-def answer(given: Answer) -> Reply:
-    return Reply(given.body, replayed=given.replayed)
+def answer(given: JsonAnswer) -> HttpReply:
+    return HttpReply(given.body, replayed=given.replayed)

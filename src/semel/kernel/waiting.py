@@ -30,7 +30,7 @@ def on_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
-class Gates:
+class WaitingThreads:
     """Threads that wait until something has come true."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Flag:
 
     def __init__(self) -> None:
         self._up = False
-        self._gates = Gates()
+        self._gates = WaitingThreads()
 
     def is_set(self) -> bool:
         return self._up

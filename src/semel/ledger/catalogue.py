@@ -26,7 +26,7 @@ from semel.errors import StoreUnavailable
 from semel.flow.shelves import EXPIRY
 from semel.kernel.clock import rfc3339
 from semel.stores.base import Store
-from semel.stores.documents import Commit, Document, Draft, Fetch, Place, Room
+from semel.stores.documents import Commit, Document, Draft, Fetch, Entry, Capacity
 
 log = logging.getLogger("semel")
 
@@ -68,7 +68,7 @@ class Sight:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CatalogueEntry:
     """A tool by its name, in all its major versions."""
 
     name: str
@@ -144,14 +144,14 @@ def _merge(store: Store, tenant: str, contract: Contract, seen_us: int) -> None:
     id_ = document_id(contract.name)
     for _ in range(_TRIES):
         document = store.ask(Fetch(tenant, (id_,))).documents.get(id_)
-        entry = Entry(contract.name) if document is None else entry_of(document)
+        entry = CatalogueEntry(contract.name) if document is None else entry_of(document)
         if entry is None:
             return  # a later version of Semel wrote it, and knows better
         merged = _with(entry, described, contract.major, seen_us)
         if merged is None:
             return
         expect: Mapping[str, str | None] = {id_: document.tag if document else None}
-        room = () if document else (Room(SHELF, TOOLS_MAX),)
+        room = () if document else (Capacity(SHELF, TOOLS_MAX),)
         commit = Commit(tenant, store.clock.token().hex(), expect, (_draft(merged),), room=room)
         committed = store.ask(commit)
         if committed.full is not None:
@@ -160,14 +160,14 @@ def _merge(store: Store, tenant: str, contract: Contract, seen_us: int) -> None:
             return
 
 
-def _with(entry: Entry, described: dict[str, Any], number: int, seen_us: int) -> Entry | None:
+def _with(entry: CatalogueEntry, described: dict[str, Any], number: int, seen_us: int) -> CatalogueEntry | None:
     """The entry with this sight in it; None if that would change nothing that matters."""
     before = entry.majors.get(number)
     if before is None:
         majors = entry.majors | {number: Sight(described, seen_us, seen_us)}
         while len(majors) > _MAJORS_MAX:
             majors.pop(min(majors, key=lambda each: majors[each].last_us))
-        return Entry(entry.name, majors)
+        return CatalogueEntry(entry.name, majors)
     fresh = seen_us - before.last_us < SEEN_EVERY_US
     if before.contract == described:
         return None if fresh else _replaced(entry, number, before.contract, seen_us)
@@ -177,10 +177,10 @@ def _with(entry: Entry, described: dict[str, Any], number: int, seen_us: int) ->
     return _replaced(entry, number, described, seen_us)
 
 
-def _replaced(entry: Entry, number: int, described: dict[str, Any], seen_us: int) -> Entry:
+def _replaced(entry: CatalogueEntry, number: int, described: dict[str, Any], seen_us: int) -> CatalogueEntry:
     before = entry.majors[number]
     sight = Sight(described, before.first_us, max(seen_us, before.last_us))
-    return Entry(entry.name, entry.majors | {number: sight})
+    return CatalogueEntry(entry.name, entry.majors | {number: sight})
 
 
 def _without_secrets(contract: Contract) -> dict[str, Any]:
@@ -231,7 +231,7 @@ def _order(version: str) -> tuple[int, ...]:
 # --- read by people, and by what checks their answers ---------------------------------------------
 
 
-def find(store: Store, tenant: str, name: str) -> Entry | None:
+def find(store: Store, tenant: str, name: str) -> CatalogueEntry | None:
     """What is known of the tool; None if no ledger of the tenant has run it."""
     id_ = document_id(name)
     document = store.ask(Fetch(tenant, (id_,))).documents.get(id_)
@@ -254,7 +254,7 @@ def results_of(store: Store, tenant: str, tool: str, version: str) -> ResultForm
     return ResultForm(sight.contract["result_schema"], tuple(sight.contract["secret"]))
 
 
-def shown(entry: Entry, sight: Sight | None = None) -> dict[str, Any]:
+def shown(entry: CatalogueEntry, sight: Sight | None = None) -> dict[str, Any]:
     """The tool as JSON data: in this major version, or the newest."""
     sight = sight or entry.newest
     versions = [
@@ -264,7 +264,7 @@ def shown(entry: Entry, sight: Sight | None = None) -> dict[str, Any]:
     return {**sight.contract, **_seen(sight), "versions": versions}
 
 
-def shown_as(entry: Entry | None, version: str | None) -> dict[str, Any] | None:
+def shown_as(entry: CatalogueEntry | None, version: str | None) -> dict[str, Any] | None:
     """The same, in the major version that is asked for; None if there is none."""
     if entry is None or version is None:
         return None if entry is None else shown(entry)
@@ -283,24 +283,24 @@ def document_id(name: str) -> str:
     return f"tool/{name}"
 
 
-def _draft(entry: Entry) -> Draft:
+def _draft(entry: CatalogueEntry) -> Draft:
     majors = {
         str(number): {"contract": each.contract, "first_us": each.first_us, "last_us": each.last_us}
         for number, each in entry.majors.items()
     }
     body = to_json({"version": _VERSION, "name": entry.name, "majors": majors})
-    places = (Place(SHELF, entry.first_us), Place(EXPIRY, entry.last_us + _KEPT_US))
+    places = (Entry(SHELF, entry.first_us), Entry(EXPIRY, entry.last_us + _KEPT_US))
     return Draft(document_id(entry.name), body, places)
 
 
-def entry_of(document: Document) -> Entry | None:
+def entry_of(document: Document) -> CatalogueEntry | None:
     """None for what a later version of Semel wrote, or nobody."""
     try:
         data = from_json(document.body)
         if data["version"] != _VERSION or not data["majors"]:
             raise ValueError(f"a tool of version {data['version']}")
         majors = {int(number): Sight(**each) for number, each in data["majors"].items()}
-        return Entry(data["name"], majors)
+        return CatalogueEntry(data["name"], majors)
     except (ValueError, KeyError, TypeError, AttributeError):
         log.warning("semel: what is kept in %s cannot be read and is left alone", document.id)
         return None

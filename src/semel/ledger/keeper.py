@@ -22,10 +22,10 @@ from semel.kernel.clock import Clock
 from semel.kernel.record import Address, Command, Look, Record, Renew, Settle
 from semel.kernel.waiting import Flag, reserve_thread
 from semel.ledger.catalogue import Sightings
-from semel.ledger.counters import REFUSED, Tally
+from semel.ledger.counters import REFUSED, AnswerCounters
 from semel.ledger.sweep import Sweeper
 from semel.stores.base import AppendEvents, Store
-from semel.windows.age_counters import TOOL, AgeBook, Subject
+from semel.windows.age_counters import TOOL, AgeCounters, Subject
 from semel.windows.ages import Ages
 
 log = logging.getLogger("semel")
@@ -85,7 +85,7 @@ class Beat:
 
 
 class Keeper:
-    def __init__(self, store: Store, tally: Tally, sweeper: Sweeper) -> None:
+    def __init__(self, store: Store, tally: AnswerCounters, sweeper: Sweeper) -> None:
         self._store = store
         self._clock: Clock = store.clock
         self._tally = tally
@@ -108,7 +108,7 @@ class Keeper:
         self._seal_at = self._clock.monotonic() + _SEAL_EVERY_S * self._clock.random()
         self._wrote = False  # whether this process may have written events that nobody has sealed
         self._catalogue_at = self._clock.monotonic() + (_CATALOGUE_AFTER_S if self._clock.runs else 0.0)
-        self._ages = AgeBook()
+        self._ages = AgeCounters()
         self._deferred.clear()
         self._owed.clear()
 

@@ -17,7 +17,7 @@ from semel.kernel.clock import SYSTEM, Clock
 from semel.kernel.durations import Duration, microseconds
 from semel.ledger.catalogue import Sightings
 from semel.ledger.closing import Closing
-from semel.ledger.counters import Tally
+from semel.ledger.counters import AnswerCounters
 from semel.ledger.keeper import Keeper
 from semel.ledger.records import Records
 from semel.ledger.running import Running
@@ -58,7 +58,7 @@ class Ledger:
         self.tenant = tenant
         self.clock = store.clock
         self.cache = SettledCache()
-        self.tally = Tally()
+        self.tally = AnswerCounters()
         self.tool_names = ToolNames()
         self.sweeper = Sweeper(store)
         self.keeper = Keeper(store, self.tally, self.sweeper)

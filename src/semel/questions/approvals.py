@@ -18,9 +18,9 @@ from semel.errors import ApprovalError
 from semel.flow import asking, deciding, shelves, views
 from semel.flow.asking import Asking
 from semel.flow.deciding import Seen
-from semel.flow.model import Gate, Job, job_of
+from semel.flow.model import Gate, StoredJob, job_of
 from semel.flow.problems import Problem
-from semel.flow.values import Answer, Caller
+from semel.flow.values import JsonAnswer, Caller
 from semel.kernel.record import Record
 from semel.stores.documents import Fetch, Scan, score_on
 
@@ -52,7 +52,7 @@ class ApprovalRequest:
 
 
 @dataclass(frozen=True)
-class Decision:
+class DecisionAnswer:
     """The answer to a decision; `already_…` if it repeats the one on file."""
 
     job_id: str
@@ -69,7 +69,7 @@ class Decision:
 def question(store: Store, tenant: str, record: Record, approval: Approval) -> Asking[str]:
     """How the question about a waiting call stands; it is put if it was not before."""
     asked = record.asked
-    job = Job(
+    job = StoredJob(
         job_id=asked.job_id,
         topic=asked.tool,
         input=_shown(from_json(asked.arguments)),
@@ -136,15 +136,15 @@ class Approvals:
             raise _refusal(Problem("job_not_found"))
         return _request(standing.job, standing.now_us)
 
-    def approve(self, job_id: str, *, by: str, reason: str = "", **seen: Any) -> Decision:
+    def approve(self, job_id: str, *, by: str, reason: str = "", **seen: Any) -> DecisionAnswer:
         """The next call of the waiting key runs. ApprovalError, with the conflict's code, if it cannot be."""
         return self._decide(job_id, "approved", by, reason, seen)
 
-    def reject(self, job_id: str, *, by: str, reason: str = "", **seen: Any) -> Decision:
+    def reject(self, job_id: str, *, by: str, reason: str = "", **seen: Any) -> DecisionAnswer:
         """The waiting key is settled: every call of it answers APPROVAL_REJECTED."""
         return self._decide(job_id, "rejected", by, reason, seen)
 
-    def _decide(self, job_id: str, status: str, by: str, reason: str, seen: dict[str, Any]) -> Decision:
+    def _decide(self, job_id: str, status: str, by: str, reason: str, seen: dict[str, Any]) -> DecisionAnswer:
         if not by:
             raise ApprovalError("A decision needs the name of the person who takes it: by=….")
         if unknown := seen.keys() - {*Seen._fields}:
@@ -152,11 +152,11 @@ class Approvals:
         self._wrote()
         caller, clock = Caller(self._tenant, by), self._store.clock
         kept_us = shelves.CALLS_KEPT_US
-        answer: Answer = self._asked(
+        answer: JsonAnswer = self._asked(
             deciding.decide(caller, job_id, status, reason, Seen(**seen), clock, kept_us)
         )
         said = orjson.loads(answer.body)
-        return Decision(job_id, said["status"], said[f"{status}_by"], said[f"{status}_at"], said["revision"])
+        return DecisionAnswer(job_id, said["status"], said[f"{status}_by"], said[f"{status}_at"], said["revision"])
 
     def _asked(self, wanted: Asking[Any]) -> Any:
         try:
@@ -165,7 +165,7 @@ class Approvals:
             raise _refusal(problem) from None
 
 
-def _request(job: Job, now_us: int) -> ApprovalRequest:
+def _request(job: StoredJob, now_us: int) -> ApprovalRequest:
     return ApprovalRequest(**views.approval(job, now_us))
 
 

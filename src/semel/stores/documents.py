@@ -26,7 +26,7 @@ from semel.audit.events import Event
 from semel.stores.base import Query
 
 
-class Place(NamedTuple):
+class Entry(NamedTuple):
     """Where a document stands: on a shelf, at a score (usually microseconds; below 2^53).
 
     A document stands on a shelf at most once.
@@ -42,7 +42,7 @@ class Document(NamedTuple):
     id: str
     body: bytes
     tag: str
-    places: tuple[Place, ...] = ()
+    places: tuple[Entry, ...] = ()
 
 
 class Draft(NamedTuple):
@@ -50,10 +50,10 @@ class Draft(NamedTuple):
 
     id: str
     body: bytes
-    places: tuple[Place, ...] = ()
+    places: tuple[Entry, ...] = ()
 
 
-class Room(NamedTuple):
+class Capacity(NamedTuple):
     """A condition: fewer than `limit` documents stand on the shelf before the commit."""
 
     shelf: str
@@ -76,7 +76,7 @@ class Commit(Query["Committed"]):
     expect: Mapping[str, str | None]
     put: tuple[Draft, ...] = ()
     drop: tuple[str, ...] = ()
-    room: tuple[Room, ...] = ()
+    room: tuple[Capacity, ...] = ()
     events: tuple[Event, ...] = ()
 
 
@@ -87,7 +87,7 @@ class Committed:
     done: bool
     now_us: int
     found: Mapping[str, Document | None]
-    full: Room | None = None
+    full: Capacity | None = None
     count: int = 0  # how many stand on the full shelf
 
 

@@ -25,7 +25,7 @@ from semel.kernel.record import Record
 from semel.ledger.records import terms
 from semel.stores.base import Store
 from semel.stores.documents import Count, Scan, score_on
-from semel.windows.age_counters import ENTITY, KEY, OTHER, TOOL, Page, pages
+from semel.windows.age_counters import ENTITY, KEY, OTHER, TOOL, SubjectAges, pages
 from semel.windows.ages import BOUNDS_US, Ages, Met, covering_us, later_than
 
 _US_PER_DAY = 86_400_000_000
@@ -129,7 +129,7 @@ def advise(store: Store, tenant: str, tool: str | None = None, progress: Progres
     late = late_by_tool(store, tenant, progress)
     known = pages(store, tenant)
     paged = {page.name for page in known if page.kind == TOOL}
-    known += [Page(TOOL, name) for name in late if name not in paged]
+    known += [SubjectAges(TOOL, name) for name in late if name not in paged]
     after = {(TOOL, name): repeats for name, repeats in late.items()}
     found = [
         (page, after.get((page.kind, page.name)))
@@ -140,13 +140,13 @@ def advise(store: Store, tenant: str, tool: str | None = None, progress: Progres
     return [_advice(page, repeats, _stock(store, tenant, page, tools)) for page, repeats in found]
 
 
-def _stock(store: Store, tenant: str, page: Page, tools: dict[str, Stock]) -> Stock | None:
+def _stock(store: Store, tenant: str, page: SubjectAges, tools: dict[str, Stock]) -> Stock | None:
     if page.kind == KEY:
         return _key_stock(store, tenant, page.name)
     return tools.get(page.name) if page.kind == TOOL else None
 
 
-def _advice(page: Page, late: LateRepeats | None, stock: Stock | None) -> Advice:
+def _advice(page: SubjectAges, late: LateRepeats | None, stock: Stock | None) -> Advice:
     seen, ages = page.ages, Ages()
     ages.absorb(seen)
     if late is not None:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import orjson
 
 from semel.stores.base import Store
-from semel.stores.documents import Commit, Committed, Document, Draft, Fetch, Place, Room, Scan
+from semel.stores.documents import Commit, Committed, Document, Draft, Fetch, Entry, Capacity, Scan
 from semel.windows.ages import Ages, as_data, from_data
 
 log = logging.getLogger("semel")
@@ -54,7 +54,7 @@ class Subject(NamedTuple):
 
 
 @dataclass(slots=True)
-class Page:
+class SubjectAges:
     """What the store keeps of one subject."""
 
     kind: str
@@ -69,7 +69,7 @@ class Batch(NamedTuple):
     ages: Ages
 
 
-class AgeBook:
+class AgeCounters:
     """Counts that wait to be merged. Used by any thread; a forked child begins a new one."""
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ class AgeBook:
         for _ in range(_TRIES):
             id_ = _id(subject)
             found = store.ask(Fetch(subject.tenant, (id_,))).documents.get(id_)
-            page = Page(subject.kind, subject.name) if found is None else _readable(found)
+            page = SubjectAges(subject.kind, subject.name) if found is None else _readable(found)
             if page is None:
                 return True
             if page.written.get(self._writer, 0) >= batch.number:
@@ -131,7 +131,7 @@ class AgeBook:
         return False
 
     def _write(
-        self, store: Store, subject: Subject, found: Document | None, page: Page, batch: Batch
+        self, store: Store, subject: Subject, found: Document | None, page: SubjectAges, batch: Batch
     ) -> Committed:
         page.ages.absorb(batch.ages)
         page.written.pop(self._writer, None)
@@ -140,12 +140,12 @@ class AgeBook:
             del page.written[next(iter(page.written))]
         id_ = _id(subject)
         expect: Mapping[str, str | None] = {id_: found.tag if found else None}
-        room = () if found or subject.name == OTHER else (Room(SHELF, TOOLS_MAX),)
-        draft = Draft(id_, _body(page), (Place(SHELF, 0),))
+        room = () if found or subject.name == OTHER else (Capacity(SHELF, TOOLS_MAX),)
+        draft = Draft(id_, _body(page), (Entry(SHELF, 0),))
         return store.ask(Commit(subject.tenant, store.clock.token().hex(), expect, (draft,), room=room))
 
 
-def pages(store: Store, tenant: str) -> list[Page]:
+def pages(store: Store, tenant: str) -> list[SubjectAges]:
     """What is kept of the tenant's retries, by kind and name."""
     # Besides those with a page of their own there is one for the others of each kind.
     documents = store.ask(Scan(tenant, SHELF, TOOLS_MAX + len((TOOL, KEY, ENTITY)))).documents
@@ -153,7 +153,7 @@ def pages(store: Store, tenant: str) -> list[Page]:
     return [page for page in found if page is not None]
 
 
-def _readable(document: Document) -> Page | None:
+def _readable(document: Document) -> SubjectAges | None:
     """None for what a later version wrote, or nobody: the other pages are told all the same."""
     try:
         return page_of(document)
@@ -162,14 +162,14 @@ def _readable(document: Document) -> Page | None:
         return None
 
 
-def page_of(document: Document) -> Page:
+def page_of(document: Document) -> SubjectAges:
     data = orjson.loads(document.body)
     if data["version"] != _VERSION:
         raise ValueError(f"retry ages of version {data['version']}")
-    return Page(data["kind"], data["name"], from_data(data), dict(data["written"]))
+    return SubjectAges(data["kind"], data["name"], from_data(data), dict(data["written"]))
 
 
-def _body(page: Page) -> bytes:
+def _body(page: SubjectAges) -> bytes:
     told = {"version": _VERSION, "kind": page.kind, "name": page.name, "written": list(page.written.items())}
     return orjson.dumps(told | as_data(page.ages))
 

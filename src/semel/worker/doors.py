@@ -31,7 +31,7 @@ class Leased(NamedTuple):
     submitted_by: str = ""
 
 
-class Report(NamedTuple):
+class JobReport(NamedTuple):
     """How an attempt ended."""
 
     status: str  # succeeded, failed
@@ -39,7 +39,7 @@ class Report(NamedTuple):
     error: Mapping[str, Any] | None = None
 
 
-class Door(Protocol):
+class JobSource(Protocol):
     """Every method raises Away if nobody answers, and what a rule refuses as a SemelError."""
 
     @property
@@ -59,7 +59,7 @@ class Door(Protocol):
     async def heartbeat(self, leased: Leased, lease_s: float) -> None:
         """The lease lasts for so long from now; Lost if it is somebody else's."""
 
-    async def report(self, leased: Leased, report: Report) -> None:
+    async def report(self, leased: Leased, report: JobReport) -> None:
         """The attempt has ended so, however often it is said; Lost if it is somebody else's."""
 
 

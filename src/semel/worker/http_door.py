@@ -9,7 +9,7 @@ import httpx
 import orjson
 
 from semel.errors import SemelError
-from semel.worker.doors import LOST, Away, Leased, Lost, Report, leased_of
+from semel.worker.doors import LOST, Away, Leased, Lost, JobReport, leased_of
 
 # Beyond what a gateway is asked to wait for: a busy one needs a while to answer.
 _ANSWER_S = 15.0
@@ -61,7 +61,7 @@ def _other_tenant(named: str, own: str | None) -> Refused:
     return refused
 
 
-class HttpDoor:
+class GatewayJobs:
     """Who the worker is, and of which tenant, the API key says; every request names the tenant."""
 
     def __init__(self, server: str, api_key: str | None, worker_id: str, tenant: str) -> None:
@@ -97,7 +97,7 @@ class HttpDoor:
         body = {"fence": leased.fence, "lease_s": lease_s}
         await self._send("POST", f"/api/v1/jobs/{leased.job.job_id}/heartbeat", body, 0)
 
-    async def report(self, leased: Leased, report: Report) -> None:
+    async def report(self, leased: Leased, report: JobReport) -> None:
         body: dict[str, Any] = {"fence": leased.fence, "status": report.status}
         body |= {"result": report.result} if report.error is None else {"error": report.error}
         path = f"/api/v1/jobs/{leased.job.job_id}/result"

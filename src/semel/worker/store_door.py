@@ -14,12 +14,12 @@ from semel.flow.inbox import KEPT_US
 from semel.flow.problems import Problem
 from semel.flow.values import Caller
 from semel.stores.base import Store
-from semel.worker.doors import LOST, Away, Leased, Lost, Report, leased_of
+from semel.worker.doors import LOST, Away, Leased, Lost, JobReport, leased_of
 
 T = TypeVar("T")
 
 
-class StoreDoor:
+class StoreJobs:
     """`kept_us` is for how long ended runs are kept: as the gateways on this store are told."""
 
     def __init__(
@@ -66,7 +66,7 @@ class StoreDoor:
         job_id, fence = leased.job.job_id, leased.fence
         await _asked(lambda: self._flow.jobs.heartbeat(self._caller, job_id, fence, lease_s))
 
-    async def report(self, leased: Leased, report: Report) -> None:
+    async def report(self, leased: Leased, report: JobReport) -> None:
         job_id, fence = leased.job.job_id, leased.fence
         await _asked(
             lambda: self._flow.jobs.result(

@@ -16,9 +16,9 @@ from semel.contract.handlers import Handler
 from semel.errors import OpenError
 from semel.ledger.ledger import Ledger
 from semel.ledger.probing import Prober
-from semel.worker.attempt import Attempt, Slots, Tell, Workshop
-from semel.worker.doors import Away, Door, Leased
-from semel.worker.loops import Ended, HandlerLoops
+from semel.worker.attempt import JobAttempt, Slots, Tell, Workshop
+from semel.worker.doors import Away, JobSource, Leased
+from semel.worker.loops import HandlerEnd, HandlerLoops
 from semel.worker.traces import whole_trace
 
 # How long one request for jobs waits: a lost doorbell costs at most this, and so does a stop.
@@ -42,7 +42,7 @@ class Worker:
 
     def __init__(
         self,
-        door: Door,
+        door: JobSource,
         ledger: Ledger,
         handlers: Mapping[str, Handler],
         *,
@@ -119,14 +119,14 @@ class Worker:
             tell=self._tell,
         )
 
-    def _begin_probing(self, shop: Workshop) -> Future[Ended] | None:
+    def _begin_probing(self, shop: Workshop) -> Future[HandlerEnd] | None:
         """On the loop of the handlers: they and the probes may share clients that belong to a loop."""
         if not (self._prober.needed and shop.clock.runs):
             return None
         self._loop = asyncio.get_running_loop()
         return shop.loops.run(self._prober.run)
 
-    async def _end_probing(self, probing: Future[Ended] | None) -> None:
+    async def _end_probing(self, probing: Future[HandlerEnd] | None) -> None:
         if probing is not None:
             self._prober.stop()
             await asyncio.wait((asyncio.wrap_future(probing),), timeout=_PROBES_END_S)
@@ -174,7 +174,7 @@ class Worker:
         change.cancel()
 
     def _begin(self, shop: Workshop, leased: Leased) -> None:
-        attempt = Attempt(shop, leased, self._handlers[leased.job.topic])
+        attempt = JobAttempt(shop, leased, self._handlers[leased.job.topic])
         task = asyncio.ensure_future(attempt.run())
         self._attempts.add(task)
         task.add_done_callback(self._ended)

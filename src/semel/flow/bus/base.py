@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from semel.errors import SemelError
-from semel.flow.bus.bell import Bell
+from semel.flow.bus.bell import Subscriptions
 from semel.flow.model import Message
 from semel.kernel.clock import Clock
 
@@ -47,7 +47,7 @@ class Bus(ABC):
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self.bell = Bell(clock)
+        self.bell = Subscriptions(clock)
 
     @property
     @abstractmethod

@@ -13,7 +13,7 @@ _MISSED_MAX = 10_000
 Button = tuple[str, str]  # tenant, topic
 
 
-class Bell:
+class Subscriptions:
     """Used on one event loop."""
 
     def __init__(self, clock: Clock) -> None:

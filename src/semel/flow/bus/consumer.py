@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from semel.errors import StoreUnavailable
 from semel.flow.bus.base import Bus, BusUnavailable, Delivery, Subscription
-from semel.flow.cabinet import Cabinet
+from semel.flow.cabinet import DocumentStore
 from semel.flow.dead import letter
 from semel.flow.inbox import KEPT_US, Busy, Claimed, Handled, Inbox
 from semel.flow.model import Message
@@ -45,7 +45,7 @@ class Consumer:
     def __init__(
         self,
         bus: Bus,
-        cabinet: Cabinet,
+        cabinet: DocumentStore,
         name: str,
         handle: Handle,
         *,

@@ -16,7 +16,7 @@ class Check:
 
 
 @dataclass
-class Book:
+class Runbook:
     """The checks so far. `tell` hears each of them."""
 
     tell: Callable[[Check], None] = lambda _: None

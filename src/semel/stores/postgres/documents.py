@@ -19,7 +19,7 @@ from semel.stores.documents import (
     Draft,
     Fetch,
     Fetched,
-    Place,
+    Entry,
     Scan,
     Scanned,
     Tenants,
@@ -37,7 +37,7 @@ from semel.stores.postgres.packing import (
     unescaped,
 )
 from semel.stores.postgres.trouble import Failure
-from semel.stores.postgres.wire import Link, Row
+from semel.stores.postgres.wire import PostgresConnection, Row
 
 # Beyond every score, which are below 2^53 either way.
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
@@ -81,7 +81,7 @@ class Commits:
         """Whether each leaves its tag behind; else its events would be told again after a lost reply."""
         return all(commit.put or not commit.events for commit in self._commits)
 
-    def run(self, link: Link, common: Sequence[bytes | None]) -> None:
+    def run(self, link: PostgresConnection, common: Sequence[bytes | None]) -> None:
         """All of them have their reply, by one statement. It may be repeated: a tag tells what was done."""
         now, audit, _ = common
         told = _told(self._commits) if audit == truth(True) else _NOTHING_TOLD
@@ -173,7 +173,7 @@ class DocumentAnswers:
 
     def __init__(self, now: Callable[[], bytes | None]) -> None:
         self._now = now
-        self.answers: dict[type, Callable[[Link, Any], Any]] = {
+        self.answers: dict[type, Callable[[PostgresConnection, Any], Any]] = {
             Fetch: self._fetch,
             Scan: self._scan,
             Count: self._count,
@@ -181,13 +181,13 @@ class DocumentAnswers:
             Weigh: self._weigh,
         }
 
-    def _fetch(self, link: Link, query: Fetch) -> Fetched:
+    def _fetch(self, link: PostgresConnection, query: Fetch) -> Fetched:
         ids = texts(list(dict.fromkeys(query.ids)))
         rows = link.run(sql.FETCH_DOCUMENTS, (self._now(), text(query.tenant), ids))
         found = (_found(row[1:]) for row in rows)
         return Fetched(rows[0][0], {document.id: document for document in found if document})
 
-    def _scan(self, link: Link, query: Scan) -> Scanned:
+    def _scan(self, link: PostgresConnection, query: Scan) -> Scanned:
         step, begin = (sql.SCAN_NEWEST, _HIGHEST) if query.newest else (sql.SCAN_OLDEST, _LOWEST)
         score, id_ = query.after or (begin, "")
         upto = _HIGHEST if query.upto is None else query.upto
@@ -195,15 +195,15 @@ class DocumentAnswers:
         rows = link.run(step, (self._now(), *where, number(query.limit)))
         return Scanned(rows[0][0], [_standing(query.shelf, row) for row in rows if row[1] is not None])
 
-    def _count(self, link: Link, query: Count) -> int:
+    def _count(self, link: PostgresConnection, query: Count) -> int:
         ((count,),) = link.run(sql.COUNT_DOCUMENTS, (text(query.tenant), text(query.shelf)))
         return int(count)
 
-    def _weigh(self, link: Link, query: Weigh) -> int:
+    def _weigh(self, link: PostgresConnection, query: Weigh) -> int:
         ((number_of_bytes,),) = link.run(sql.WEIGH_DOCUMENTS, (text(query.tenant),))
         return int(number_of_bytes)
 
-    def _tenants(self, link: Link, query: Tenants) -> Sequence[str]:
+    def _tenants(self, link: PostgresConnection, query: Tenants) -> Sequence[str]:
         rows = link.run(sql.FIND_TENANTS, (self._now(), text(query.shelf), number(query.upto)))
         return [tenant for (tenant,) in rows]
 
@@ -211,7 +211,7 @@ class DocumentAnswers:
 def _standing(shelf: str, row: Row) -> Document:
     """The document of a place, which says itself that it stands there; else one of them is damaged."""
     document = _found(row[2:])
-    if document is None or Place(shelf, row[1]) not in document.places:
+    if document is None or Entry(shelf, row[1]) not in document.places:
         raise StoreCorrupt("A shelf and the document on it contradict each other; nothing was done.")
     return document
 
@@ -224,15 +224,15 @@ def _found(row: Row) -> Document | None:
     return Document(id_, body, tag, _read(places))
 
 
-def _written(places: Iterable[Place]) -> str:
+def _written(places: Iterable[Entry]) -> str:
     return orjson.dumps([(escaped(place.shelf), place.score) for place in places]).decode()
 
 
-def _read(written: str) -> tuple[Place, ...]:
+def _read(written: str) -> tuple[Entry, ...]:
     places = orjson.loads(written)
     if type(places) is not list or not all(map(_is_place, places)):
         raise StoreCorrupt("A document's places are damaged; nothing was done.")
-    return tuple(Place(unescaped(shelf), score) for shelf, score in places)
+    return tuple(Entry(unescaped(shelf), score) for shelf, score in places)
 
 
 def _is_place(value: Any) -> bool:

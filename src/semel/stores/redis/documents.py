@@ -19,8 +19,8 @@ from semel.stores.documents import (
     Draft,
     Fetch,
     Fetched,
-    Place,
-    Room,
+    Entry,
+    Capacity,
     Scan,
     Scanned,
     Tenants,
@@ -139,7 +139,7 @@ def _commit_arguments(query: Commit, ids: Sequence[str], events: Sequence[Event]
     return tuple(words)
 
 
-def _room(room: Room) -> Arguments:
+def _room(room: Capacity) -> Arguments:
     return *_all_of(_shelf(room.shelf)), b"%d" % room.limit
 
 
@@ -194,7 +194,7 @@ def scan(desk: Desk, query: Scan) -> Asking:
         if page:
             now_us, documents = yield from _fetched(desk, home, [id_ for _, id_ in page])
             for (score, id_), document in zip(page, documents, strict=True):
-                if document is not None and Place(query.shelf, score) in document.places:
+                if document is not None and Entry(query.shelf, score) in document.places:
                     found.setdefault(id_, document)
             after = page[-1]
         if len(page) < size or len(found) >= query.limit:
@@ -220,7 +220,7 @@ def _part(shelf: bytes, query: Scan, after: tuple[int, str] | None) -> tuple[byt
         stop = b"(" + shelf + packed_score(query.upto) + _ABOVE
     if after is not None:
         score, id_ = after
-        seen = b"(" + packed_place(Place(query.shelf, score)) + id_.encode()
+        seen = b"(" + packed_place(Entry(query.shelf, score)) + id_.encode()
         if query.newest:
             stop = min(stop, seen)
         else:

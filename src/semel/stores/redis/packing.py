@@ -20,7 +20,7 @@ from functools import lru_cache
 from semel.audit.events import Event, Seal
 from semel.errors import StoreCorrupt
 from semel.kernel.record import SETTLED, Address, Asked, Record, State
-from semel.stores.documents import Document, Draft, Place
+from semel.stores.documents import Document, Draft, Entry
 from semel.stores.redis.scripts import STATES
 
 _FORMAT = 1
@@ -260,13 +260,13 @@ def packed_score(score: int) -> bytes:
     return _TIME.pack(score + _SCORE_BIAS)
 
 
-def packed_place(place: Place) -> bytes:
+def packed_place(place: Entry) -> bytes:
     return packed_strings((place.shelf,)) + packed_score(place.score)
 
 
-def _place(data: bytes) -> Place:
+def _place(data: bytes) -> Entry:
     (shelf,) = _strings(data[:-_SCORE_BYTES], 0, 1)
-    return Place(shelf.decode(), _TIME.unpack(data[-_SCORE_BYTES:])[0] - _SCORE_BIAS)
+    return Entry(shelf.decode(), _TIME.unpack(data[-_SCORE_BYTES:])[0] - _SCORE_BIAS)
 
 
 def member_of(shelf: bytes, member: bytes) -> tuple[int, str]:

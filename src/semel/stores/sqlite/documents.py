@@ -21,8 +21,8 @@ from semel.stores.documents import (
     Draft,
     Fetch,
     Fetched,
-    Place,
-    Room,
+    Entry,
+    Capacity,
     Scan,
     Scanned,
     Tenants,
@@ -40,7 +40,7 @@ _COUNTED_BEYOND = 1_000
 _TO_THE_END = -1
 
 
-class Standing(NamedTuple):
+class StoredTag(NamedTuple):
     """What a commit knows of a document before it writes."""
 
     tag: str
@@ -67,23 +67,23 @@ def commit(connection: sqlite3.Connection, query: Commit, now_us: int) -> tuple[
     return Committed(True, now_us, {}), True
 
 
-def _before(connection: sqlite3.Connection, query: Commit) -> dict[str, Standing]:
+def _before(connection: sqlite3.Connection, query: Commit) -> dict[str, StoredTag]:
     """Those that exist of all that the commit names, by id."""
     ids = {*query.expect, *(draft.id for draft in query.put), *query.drop}
     rows = connection.execute(sql.LOOK_AT_DOCUMENTS, (_json([*ids]), query.tenant)).fetchall()
-    return {id_: Standing(tag, places) for id_, tag, places in rows}
+    return {id_: StoredTag(tag, places) for id_, tag, places in rows}
 
 
-def _tag(before: Mapping[str, Standing], id_: str) -> str | None:
+def _tag(before: Mapping[str, StoredTag], id_: str) -> str | None:
     standing = before.get(id_)
     return None if standing is None else standing.tag
 
 
-def _count_for(connection: sqlite3.Connection, tenant: str, room: Room) -> int:
+def _count_for(connection: sqlite3.Connection, tenant: str, room: Capacity) -> int:
     return _count(connection, tenant, room.shelf, room.limit + _COUNTED_BEYOND)
 
 
-def _write(connection: sqlite3.Connection, query: Commit, before: Mapping[str, Standing]) -> None:
+def _write(connection: sqlite3.Connection, query: Commit, before: Mapping[str, StoredTag]) -> None:
     # Of two drafts of one document the last counts, and what is put is not dropped.
     drafts = {draft.id: draft for draft in query.put}
     dropped = [id_ for id_ in dict.fromkeys(query.drop) if id_ in before and id_ not in drafts]
@@ -101,7 +101,7 @@ def _write(connection: sqlite3.Connection, query: Commit, before: Mapping[str, S
 def _move(
     connection: sqlite3.Connection,
     tenant: str,
-    before: Mapping[str, Standing],
+    before: Mapping[str, StoredTag],
     drafts: Mapping[str, Draft],
     dropped: Iterable[str],
 ) -> None:
@@ -186,11 +186,11 @@ def document_of(row: Sequence[Any]) -> Document:
     return Document(id_, body, tag, _places(places))
 
 
-def _places(text: str) -> tuple[Place, ...]:
+def _places(text: str) -> tuple[Entry, ...]:
     if text == "[]":
         return ()
     try:
-        places = tuple([Place(shelf, score) for shelf, score in orjson.loads(text)])
+        places = tuple([Entry(shelf, score) for shelf, score in orjson.loads(text)])
     except (TypeError, ValueError) as error:
         raise StoreCorrupt("The places of a document are damaged.") from error
     if any(type(shelf) is not str or type(score) is not int for shelf, score in places):
