@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from semel.flow.flow import Flow
-from semel.flow.job_desk import JobFilter
+from semel.flow.job_admin import JobFilter
 from semel.flow.problems import Problem
 from semel.flow.values import Caller
 from tests.fake_clock import FakeClock
@@ -79,8 +79,8 @@ async def test_jobs_are_listed_newest_first_by_status_topic_and_run(world, clock
 
 @played
 async def test_a_rare_kind_among_many_is_found_though_a_page_ends_early(world, clock, monkeypatch):
-    monkeypatch.setattr("semel.flow.job_desk._BATCH", 2)
-    monkeypatch.setattr("semel.flow.job_desk._BATCHES_MAX", 2)
+    monkeypatch.setattr("semel.flow.job_admin._BATCH", 2)
+    monkeypatch.setattr("semel.flow.job_admin._BATCHES_MAX", 2)
     flow = world.flow(clock)
     rare = await create(flow, "t", approval=True)
     for _ in range(12):

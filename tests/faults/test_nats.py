@@ -28,7 +28,7 @@ from semel.kernel.clock import SYSTEM
 from semel.ledger.ledger import Ledger
 from semel.stores.base import Store
 from semel.stores.urls import open_store
-from semel.worker.store_door import StoreJobs
+from semel.worker.store_jobs import StoreJobs
 from semel.worker.work import Worker
 from tests.faults.checks import PATIENCE_S
 from tests.nats_server import NatsServer, on_bus
@@ -66,7 +66,7 @@ async def stored(bus: NatsBus) -> int:
 
 
 def consumer(bus: NatsBus, store: Store, handle: Any, **terms: Any) -> Consumer:
-    return Consumer(bus, flow_on(store, bus).cabinet, "mailer", handle, backoff_s=0.0, **terms)
+    return Consumer(bus, flow_on(store, bus).document_store, "mailer", handle, backoff_s=0.0, **terms)
 
 
 def flow_on(store: Store, bus: NatsBus) -> Flow:
@@ -436,7 +436,7 @@ def test_a_message_that_always_fails_is_read_as_a_dead_letter_and_retried_once(
 
     async def scene(bus: NatsBus) -> tuple[list[str], list[str]]:
         flow = flow_on(store, bus)
-        dead = DeadLetters(flow.cabinet, flow.keys)
+        dead = DeadLetters(flow.document_store, flow.keys)
         await bus.publish(APPROVED)
         await drain(consumer(bus, store, broken, deliveries_max=3))
         (letter,) = (await dead.list("acme", None, 10)).items

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from semel.flow.bus.base import Bus
-from semel.flow.cabinet import DocumentStore
+from semel.flow.document_store import DocumentStore
 from semel.gateway.auth import ApiKeys
 from semel.gateway.server import embedded
 from semel.gateway.services import Services

@@ -324,7 +324,7 @@ def _meet(point: str, number: signal.Signals) -> None:
 
 
 def _watch_commits(reach: Callable[[str], None]) -> None:
-    from semel.flow.cabinet import DocumentStore
+    from semel.flow.document_store import DocumentStore
     from semel.stores.documents import Commit
 
     write = DocumentStore.write
@@ -345,14 +345,14 @@ def _watch_decisions_leave(reach: Callable[[str], None]) -> None:
 
     begin = Outbox.__init__
 
-    def watched(self: Outbox, cabinet: Any, send: Send) -> None:
+    def watched(self: Outbox, document_store: Any, send: Send) -> None:
         async def leave(message: Any) -> None:
             step = "publish" if message.id.startswith("approval:") else ""
             reach(f"before {step}")
             await send(message)
             reach(f"after {step}")
 
-        begin(self, cabinet, leave)
+        begin(self, document_store, leave)
 
     Outbox.__init__ = watched  # type: ignore[method-assign]
 

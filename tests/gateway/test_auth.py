@@ -8,12 +8,12 @@ from typing import Any
 import httpx
 import pytest
 
-from semel.flow.cabinet import DocumentStore
+from semel.flow.document_store import DocumentStore
 from semel.flow.problems import Problem
 from semel.gateway.auth import CACHED_S, ApiKeys, KeyDoor, KeyRefused
 from semel.gateway.incoming import Incoming
 from semel.gateway.routes import ROUTES, Route
-from semel.gateway.settings import HostRefused, GatewaySettings
+from semel.gateway.settings import GatewaySettings, HostRefused
 from semel.stores.base import Store
 from semel.stores.documents import Scan
 from semel.stores.memory import MemoryStore

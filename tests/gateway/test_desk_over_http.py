@@ -21,8 +21,8 @@ from click.testing import CliRunner, Result
 import semel
 from semel.cli import main
 from semel.errors import ApprovalRequired
-from semel.flow.cabinet import DocumentStore
 from semel.flow.dead import letter
+from semel.flow.document_store import DocumentStore
 from semel.flow.model import Message
 from semel.kernel.clock import SYSTEM
 from semel.ledger.ledger import Ledger

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import semel
-from semel.flow.cabinet import DocumentStore
+from semel.flow.document_store import DocumentStore
 from semel.gateway.auth import ApiKeys
 from semel.gateway.settings import read
 from semel.kernel.record import State

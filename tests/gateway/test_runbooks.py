@@ -19,7 +19,7 @@ import pytest
 
 from semel.flow import deciding, progress
 from semel.flow.bus import open_bus
-from semel.flow.cabinet import DocumentStore
+from semel.flow.document_store import DocumentStore
 from semel.flow.model import Decision, StoredJob
 from semel.flow.outbox import Outbox
 from semel.flow.progress import Change

@@ -32,9 +32,9 @@ from semel.ledger.ledger import Ledger
 from semel.stores.base import Store
 from semel.worker import module as modules
 from semel.worker import outcome, traces
-from semel.worker.doors import Away, JobSource
-from semel.worker.http_door import GatewayJobs
-from semel.worker.store_door import StoreJobs
+from semel.worker.gateway_jobs import GatewayJobs
+from semel.worker.job_source import Away, JobSource
+from semel.worker.store_jobs import StoreJobs
 from semel.worker.work import Worker
 from tests.faults.checks import PATIENCE_S
 from tests.faults.checks import until as wait_until

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 import semel
-from semel.flow.cabinet import DocumentStore
+from semel.flow.document_store import DocumentStore
 from semel.gateway.auth import ApiKeys
 from tests.gateway.serving import PATIENCE_S, ROOT, Gateway, Gateways, quiet_environment, until
 

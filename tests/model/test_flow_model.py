@@ -16,12 +16,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from semel.flow import shelves
+from semel.flow import indexes
 from semel.flow.flow import Flow, Policy
 from semel.flow.keys import KeyRecord
-from semel.flow.model import LIVE_JOB, LIVE_RUN, StoredJob, Message, Run, WorkflowStep, job_of, run_of
+from semel.flow.model import LIVE_JOB, LIVE_RUN, Message, Run, StoredJob, WorkflowStep, job_of, run_of
 from semel.flow.problems import Problem
-from semel.flow.values import JsonAnswer, Caller
+from semel.flow.values import Caller, JsonAnswer
 from semel.stores.base import Query, Store
 from semel.stores.documents import Commit, Committed, Draft
 from semel.stores.memory import MemoryStore
@@ -134,11 +134,11 @@ class FlowMachine(RuleBasedStateMachine):
     def jobs(self) -> list[StoredJob]:
         return [job_of(document.body) for document in self.of_kind("job_")]
 
-    def on_shelf(self, shelf: str) -> set[str]:
+    def on_index(self, index: str) -> set[str]:
         return {
             document.id
             for document in self.documents.values()
-            if any(place.shelf == shelf for place in document.places)
+            if any(entry.index_name == index for entry in document.entries)
         }
 
     # Most interesting things need a workflow and a run.
@@ -184,7 +184,7 @@ class FlowMachine(RuleBasedStateMachine):
     def admitted(self, scope: str, key: str | None, what: object, answer: JsonAnswer | Problem) -> None:
         self.settled(scope, key, what, answer)
         if isinstance(answer, JsonAnswer) and not answer.replayed:
-            assert len(self.on_shelf(shelves.SLOTS)) <= self.limit
+            assert len(self.on_index(indexes.SLOTS)) <= self.limit
 
     def settled(self, scope: str, key: str | None, what: object, answer: JsonAnswer | Problem) -> None:
         """A key gives its first answer to the byte, to nobody else, until its window closes."""
@@ -293,10 +293,10 @@ class FlowMachine(RuleBasedStateMachine):
     @invariant()
     def slots_are_the_live_runs(self):
         live = [run for run in self.runs if run.status in LIVE_RUN]
-        assert self.on_shelf(shelves.SLOTS) == {run.run_id for run in live}
+        assert self.on_index(indexes.SLOTS) == {run.run_id for run in live}
         for workflow in WORKFLOWS:
             held = {run.run_id for run in live if run.workflow_id == workflow}
-            assert self.on_shelf(shelves.slots_of(workflow)) == held
+            assert self.on_index(indexes.slots_of(workflow)) == held
 
     @invariant()
     def a_run_is_what_its_steps_make_of_it(self):
@@ -332,11 +332,11 @@ class FlowMachine(RuleBasedStateMachine):
         jobs = self.jobs
         for topic in TOPICS:
             queued = {job.job_id for job in jobs if job.status == "queued" and job.topic == topic}
-            assert self.on_shelf(shelves.ready(topic)) == queued
+            assert self.on_index(indexes.ready(topic)) == queued
         due = {job.job_id for job in jobs if job.status in ("leased", "waiting")}
-        assert self.on_shelf(shelves.DUE) == due
-        assert self.on_shelf(shelves.LIVE) == {job.job_id for job in jobs if job.status in LIVE_JOB}
-        assert self.on_shelf(shelves.approvals("waiting")) == {
+        assert self.on_index(indexes.DUE) == due
+        assert self.on_index(indexes.LIVE) == {job.job_id for job in jobs if job.status in LIVE_JOB}
+        assert self.on_index(indexes.approvals("waiting")) == {
             job.job_id for job in jobs if job.status == "waiting"
         }
 
@@ -364,8 +364,8 @@ class FlowMachine(RuleBasedStateMachine):
         events = Counter(document.id.split("/")[1] for document in self.of_kind("event/"))
         assert events == {run.run_id: run.seq for run in self.runs}
         for run in self.runs:
-            assert self.on_shelf(shelves.timeline(run.run_id)) == {
-                shelves.event_id(run.run_id, seq) for seq in range(1, run.seq + 1)
+            assert self.on_index(indexes.timeline(run.run_id)) == {
+                indexes.event_id(run.run_id, seq) for seq in range(1, run.seq + 1)
             }
 
     @invariant()
@@ -389,7 +389,7 @@ class FlowMachine(RuleBasedStateMachine):
             self.clock.advance(KEPT_S)
             self.sweep()
             self.send()
-        assert {id_ for id_ in self.documents if not id_.startswith("workflow/")} <= {shelves.TENANT}
+        assert {id_ for id_ in self.documents if not id_.startswith("workflow/")} <= {indexes.TENANT}
 
     def end_everything(self) -> None:
         for run in self.runs:
@@ -400,7 +400,7 @@ class FlowMachine(RuleBasedStateMachine):
         assert isinstance(given, dict)
         for job in given["jobs"]:
             self.play(self.flow.jobs.result(PEOPLE[0], job["job_id"], job["fence"], "succeeded", 1, None))
-        assert not self.on_shelf(shelves.LIVE)
+        assert not self.on_index(indexes.LIVE)
 
 
 def picked(items: list[T], pick: int) -> T | None:

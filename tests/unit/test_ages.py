@@ -23,7 +23,7 @@ from semel.stores.base import Store
 from semel.stores.documents import Commit, Draft, Entry
 from semel.stores.memory import MemoryStore
 from semel.testing import FlakyStore
-from semel.windows.age_counters import KEY, OTHER, SHELF, TOOL, TOOLS_MAX, AgeCounters, Subject, pages
+from semel.windows.age_counters import INDEX, KEY, OTHER, TOOL, TOOLS_MAX, AgeCounters, Subject, pages
 from semel.windows.ages import BOUNDS_US, Ages, as_data, covering_us, from_data, later_than
 from tests.stores import KINDS, Kind
 from tests.tools import a_step, declared
@@ -366,7 +366,7 @@ def test_a_page_of_a_later_version_is_left_alone(clock, caplog):
 
 def test_pages_of_a_later_version_do_not_hide_the_others(clock):
     store, book = MemoryStore(clock=clock), AgeCounters()
-    draft = Draft("ages/tool/other", b'{"version":2}', (Entry(SHELF, 0),))
+    draft = Draft("ages/tool/other", b'{"version":2}', (Entry(INDEX, 0),))
     assert store.ask(Commit("acme", "f" * 32, {draft.id: None}, (draft,))).done
     book.add(PAY, counted(SECOND))
     assert book.merge(store)

@@ -18,8 +18,8 @@ from semel.errors import (
     OutcomeUnknown,
     StoreUnavailable,
 )
-from semel.flow.cabinet import DocumentStore
-from semel.flow.job_desk import JobAdmin
+from semel.flow.document_store import DocumentStore
+from semel.flow.job_admin import JobAdmin
 from semel.flow.problems import Problem
 from semel.flow.values import Caller
 from semel.ledger.ledger import Ledger

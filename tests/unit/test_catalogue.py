@@ -16,7 +16,7 @@ from semel.contract.result_schema import misfit, template
 from semel.errors import ResultInvalid
 from semel.kernel.clock import rfc3339
 from semel.ledger import catalogue
-from semel.ledger.catalogue import SHELF, TOOLS_MAX
+from semel.ledger.catalogue import INDEX, TOOLS_MAX
 from semel.ledger.ledger import Ledger
 from semel.ledger.records import Records
 from semel.stores.documents import Count, Fetch
@@ -70,7 +70,7 @@ def test_tools_without_records_are_seen_too_and_those_that_were_refused_are_not(
     with a_step(ledger), pytest.raises(Exception, match="grant"):
         denied()
     ledger.keeper.close()
-    assert ledger.store.ask(Count("acme", SHELF)) == 1
+    assert ledger.store.ask(Count("acme", INDEX)) == 1
 
 
 def test_the_same_contract_is_written_once_in_an_hour_however_often_it_runs(ledger, clock):
@@ -144,7 +144,7 @@ def test_a_catalogue_that_is_full_takes_no_new_tool_and_calls_go_on(ledger, monk
 
     assert [run(ledger, made(number)) for number in range(5)] == [*range(5)]
     ledger.keeper.run_once()
-    assert ledger.store.ask(Count("acme", SHELF)) == 3
+    assert ledger.store.ask(Count("acme", INDEX)) == 3
     assert TOOLS_MAX >= 1_000
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 import pytest
 
-from semel.flow import progress, shelves
-from semel.flow.model import Decision, Gate, StoredJob, Run, WorkflowStep, job_of, run_of, to_bytes
+from semel.flow import indexes, progress
+from semel.flow.model import Decision, Gate, Run, StoredJob, WorkflowStep, job_of, run_of, to_bytes
 from semel.flow.progress import ATTEMPTS_MAX, LEASES_MAX, Change
 
 NOW = 1_000_000
@@ -148,14 +148,14 @@ def test_a_run_whose_steps_all_succeeded_has_succeeded():
 
 def test_an_ended_run_has_no_slot_and_a_day_on_which_it_is_forgotten():
     played = Played(step("a"))
-    live = {place.shelf for place in shelves.run_draft(played.run, 10).places}
-    assert {shelves.SLOTS, shelves.slots_of("w"), "runs/status/running"} <= live
-    assert shelves.EXPIRY not in live
+    live = {entry.index_name for entry in indexes.run_draft(played.run, 10).entries}
+    assert {indexes.SLOTS, indexes.slots_of("w"), "runs/status/running"} <= live
+    assert indexes.EXPIRY not in live
     played.succeed("a")
-    ended = dict(shelves.run_draft(played.run, 10).places)
-    assert ended[shelves.EXPIRY] == LATER + 10
-    assert ended.keys().isdisjoint({shelves.SLOTS, shelves.slots_of("w"), "runs/status/running"})
-    assert shelves.EXPIRY not in dict(shelves.run_draft(played.run, None).places)
+    ended = dict(indexes.run_draft(played.run, 10).entries)
+    assert ended[indexes.EXPIRY] == LATER + 10
+    assert ended.keys().isdisjoint({indexes.SLOTS, indexes.slots_of("w"), "runs/status/running"})
+    assert indexes.EXPIRY not in dict(indexes.run_draft(played.run, None).entries)
 
 
 def test_cancelling_ends_what_lives_and_skips_what_never_began():
@@ -233,7 +233,7 @@ def test_a_question_that_nobody_answered_denies_the_step():
     played.keep()
     assert played.statuses == {"a": "denied", "b": "skipped"}
     assert (played.run.status, played.job("a").decision) == ("failed", None)
-    assert shelves.question_status(played.job("a")) == "expired"
+    assert indexes.question_status(played.job("a")) == "expired"
 
 
 def test_a_rejection_is_told_with_the_persons_name_and_reason():
@@ -251,19 +251,21 @@ def test_events_are_numbered_without_a_gap_over_all_changes():
     for name in ("a", "b"):
         played.succeed(name)
         seen += [draft.id for draft in played.change.events]
-    assert seen == [shelves.event_id("run_1", seq) for seq in range(1, played.run.seq + 1)]
+    assert seen == [indexes.event_id("run_1", seq) for seq in range(1, played.run.seq + 1)]
 
 
 @pytest.mark.parametrize("gated", [False, True])
 def test_a_job_of_its_own_has_no_timeline_and_is_forgotten_by_itself(gated):
     change = Change("acme", NOW, lambda kind: kind)
-    job = progress.open_job(change, StoredJob("job_9", "t", {}, "queued", "ann", NOW), GATE if gated else None)
+    job = progress.open_job(
+        change, StoredJob("job_9", "t", {}, "queued", "ann", NOW), GATE if gated else None
+    )
     assert (change.events, len(change.messages)) == ([], 1)
-    assert shelves.EXPIRY not in dict(shelves.job_draft(job, 10).places)
+    assert indexes.EXPIRY not in dict(indexes.job_draft(job, 10).entries)
     ended = replace(job, status="succeeded", ended_us=LATER)
-    assert dict(shelves.job_draft(ended, 10).places)[shelves.EXPIRY] == LATER + 10
+    assert dict(indexes.job_draft(ended, 10).entries)[indexes.EXPIRY] == LATER + 10
     of_a_run = replace(ended, run_id="run_1")
-    assert shelves.EXPIRY not in dict(shelves.job_draft(of_a_run, 10).places)
+    assert indexes.EXPIRY not in dict(indexes.job_draft(of_a_run, 10).entries)
 
 
 # --- again -----------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 
 from semel.errors import StoreCorrupt, StoreUnavailable
 from semel.kernel.clock import SYSTEM
-from semel.stores.documents import Commit, Committed, Count, Document, Draft, Fetch, Entry, Capacity, Scan
+from semel.stores.documents import Capacity, Commit, Committed, Count, Document, Draft, Entry, Fetch, Scan
 from semel.stores.sqlite import SqliteStore, statements
 from semel.stores.sqlite.schema import open_database
 from tests.commands import A, claim
@@ -31,8 +31,10 @@ def store(path: str) -> Iterator[SqliteStore]:
         yield opened
 
 
-def commit(*put: Draft, expect: dict[str, str | None] | None = None, room: tuple[Capacity, ...] = ()) -> Commit:
-    return Commit("acme", SYSTEM.token().hex(), expect or {}, put, (), room)
+def commit(
+    *put: Draft, expect: dict[str, str | None] | None = None, capacity: tuple[Capacity, ...] = ()
+) -> Commit:
+    return Commit("acme", SYSTEM.token().hex(), expect or {}, put, (), capacity)
 
 
 def change(path: str, statement: str) -> None:
@@ -138,9 +140,9 @@ def test_a_locked_file_is_unavailable_and_then_available_again(store: SqliteStor
     assert store.ask(commit(Draft("run", b""))).done
 
 
-def test_a_shelf_far_beyond_its_limit_is_not_counted_to_the_end(store: SqliteStore) -> None:
+def test_an_index_far_beyond_its_limit_is_not_counted_to_the_end(store: SqliteStore) -> None:
     assert store.ask(commit(*(Draft(f"run-{number}", b"", ON_RUNS) for number in range(1_200)))).done
-    answer = store.ask(commit(room=(Capacity("runs", 100),)))
+    answer = store.ask(commit(capacity=(Capacity("runs", 100),)))
     assert (answer.done, answer.full, answer.count) == (False, Capacity("runs", 100), 1_100)
     assert store.ask(Count("acme", "runs")) == 1_200
 
@@ -159,7 +161,7 @@ def test_a_shelf_far_beyond_its_limit_is_not_counted_to_the_end(store: SqliteSto
         "places = '7'",
         "places = '[1]'",
         "places = '[[\"runs\"]]'",
-        'places = \'[["runs", "1"]]\'',
+        'entries = \'[["runs", "1"]]\'',
         "places = '[[\"runs\", 1.5]]'",
         "places = '[[null, 1]]'",
     ],

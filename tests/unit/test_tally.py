@@ -3,7 +3,7 @@
 import threading
 
 from semel.kernel.record import Address, Record, apply
-from semel.ledger.counters import REFUSED, Hit, AnswerCounters
+from semel.ledger.counters import REFUSED, AnswerCounters, Hit
 from tests.commands import A, claim, settle
 
 HIT = Hit(REFUSED, Address("acme", "tool", ""), "pay", "1.0.0", "", "NO_STEP", "conv", "[]", "")

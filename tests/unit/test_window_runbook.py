@@ -17,7 +17,7 @@ from semel.lab.bench.figures import Unit
 from semel.lab.runbooks import window as runbook
 from semel.lab.runbooks import window_report as page
 from semel.lab.runbooks import window_work
-from semel.lab.runbooks.book import Runbook
+from semel.lab.runbooks.runbook import Runbook
 from semel.windows.entity import DedupWindow
 
 DAYS, SIZES = 70, (100, 20_000, 25_000)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from semel.audit.duplicates import LateRepeat, LateRepeats, Made, NearRepeats, CallPair, ToolDuplicates
+from semel.audit.duplicates import CallPair, LateRepeat, LateRepeats, Made, NearRepeats, ToolDuplicates
 from semel.audit.events import Event
 from semel.audit.verify import Duplicates
 from semel.errors import StoreCorrupt

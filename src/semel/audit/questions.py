@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 
 from semel.audit.events import DECIDED, WAITING, Event
 from semel.errors import StoreCorrupt
+from semel.flow.indexes import APPROVALS, question_status
 from semel.flow.model import StoredJob, job_of
-from semel.flow.shelves import APPROVALS, question_status
 from semel.flow.views import job_hash
 from semel.kernel.clock import rfc3339
 from semel.stores.base import Store

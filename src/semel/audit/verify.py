@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from semel.audit.duplicates import (
+    CallPair,
     CameTwice,
-    RecentCalls,
     LateRepeats,
     Near,
-    CallPair,
+    RecentCalls,
     ToolDuplicates,
     claims,
     late_repeats,

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from semel.cli.desk import Target, lists_tenants, looks_at_store
-from semel.cli.doors import Data
+from semel.cli.operations import Data
 from semel.cli.output import compact
+from semel.cli.target import Target, lists_tenants, looks_at_store
 
 _STATUSES = ("waiting", "approved", "rejected", "expired", "cancelled")
 

@@ -18,8 +18,8 @@ from semel.audit.events import Seal
 from semel.audit.export import exported_lines
 from semel.audit.verify import Verification
 from semel.audit.verify import verify as verify_chain
-from semel.cli.desk import Target, lists_tenants, looks_at_store, looks_at_store_itself
-from semel.cli.doors import Data
+from semel.cli.operations import Data
+from semel.cli.target import Target, lists_tenants, looks_at_store, looks_at_store_itself
 from semel.errors import StoreCorrupt
 from semel.kernel.durations import microseconds
 from semel.ledger import doctor

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import click
 
-from semel.cli.desk import Target
 from semel.cli.output import Output
-from semel.flow.cabinet import DocumentStore
+from semel.cli.target import Target
+from semel.flow.document_store import DocumentStore
 from semel.gateway.auth import CACHED_S, ROLES, ApiKey, ApiKeys
 from semel.ledger.ledger import DEFAULT_URL, url_of_store
 from semel.stores.base import Store

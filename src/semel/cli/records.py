@@ -10,9 +10,9 @@ import click
 from pydantic_core import from_json
 from rich.text import Text
 
-from semel.cli.desk import Target, lists_tenants, looks_at_store
-from semel.cli.doors import Data, Verdict
+from semel.cli.operations import Data, Verdict
 from semel.cli.output import Cell, compact
+from semel.cli.target import Target, lists_tenants, looks_at_store
 from semel.kernel.clock import SYSTEM
 from semel.ledger.records import DID_NOT_HAPPEN, HAPPENED, NO_RESULT, STATES
 

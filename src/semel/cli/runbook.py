@@ -14,7 +14,7 @@ import click
 
 from semel.cli.output import Output
 from semel.errors import StoreUnavailable
-from semel.lab.runbooks.book import Runbook, Check
+from semel.lab.runbooks.runbook import Check, Runbook
 from semel.stores.urls import hide_password, need
 
 

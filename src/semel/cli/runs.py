@@ -7,10 +7,10 @@ from typing import get_args
 
 import click
 
-from semel.cli.desk import Target, lists_tenants, looks_at_store
-from semel.cli.doors import Data
+from semel.cli.operations import Data
 from semel.cli.output import Cell, compact
 from semel.cli.records import age
+from semel.cli.target import Target, lists_tenants, looks_at_store
 from semel.gateway.bodies import RunStatus
 from semel.kernel.clock import SYSTEM
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from semel.cli.output import Output
-from semel.flow.cabinet import DocumentStore
+from semel.flow.document_store import DocumentStore
 from semel.flow.workflows import Workflows
 from semel.ledger.ledger import DEFAULT_URL
 from semel.stores.base import Store

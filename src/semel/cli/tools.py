@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import click
 
-from semel.cli.desk import Target, lists_tenants, looks_at_store
-from semel.cli.doors import Data
+from semel.cli.operations import Data
 from semel.cli.output import Cell, compact
 from semel.cli.records import age
+from semel.cli.target import Target, lists_tenants, looks_at_store
 
 
 @click.group()

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import click
 from rich.text import Text
 
-from semel.cli.desk import Target, lists_tenants, looks_at_store
-from semel.cli.doors import Data
+from semel.cli.operations import Data
 from semel.cli.output import Cell
+from semel.cli.target import Target, lists_tenants, looks_at_store
 from semel.kernel.durations import microseconds
 from semel.windows.age_counters import ENTITY, KEY
 

@@ -26,7 +26,7 @@ from semel.ledger.ledger import DEFAULT_URL, Ledger, url_of_store
 from semel.ledger.probing import contracts_in
 from semel.stores.urls import hide_password, need, open_store
 from semel.worker import module as modules
-from semel.worker.doors import Away, JobSource
+from semel.worker.job_source import Away, JobSource
 from semel.worker.work import Worker
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _chosen(handlers: Mapping[str, Handler], topics: tuple[str, ...]) -> Mapping
 def _tenant(server: str, told: Mapping[str, Any]) -> str:
     """The tenant of the API key."""
     need("gateway", "httpx")
-    from semel.worker.http_door import tenant_at
+    from semel.worker.gateway_jobs import tenant_at
 
     with _there_at_the_start():
         return asyncio.run(tenant_at(server, told["api_key"], told["tenant"]))
@@ -130,10 +130,10 @@ def _door(server: str | None, ledger: Ledger, worker_id: str, told: Mapping[str,
     if server is not None:
         need("gateway", "httpx")
         # Here, not on top: a worker at a store needs no HTTP client.
-        from semel.worker.http_door import GatewayJobs
+        from semel.worker.gateway_jobs import GatewayJobs
 
         return GatewayJobs(server, told["api_key"], worker_id, ledger.tenant)
-    from semel.worker.store_door import StoreJobs
+    from semel.worker.store_jobs import StoreJobs
 
     window = told["run_key_window"]
     kept_us = None if window == "forever" else int(_DURATION.convert(window, None, None) * 1_000_000)

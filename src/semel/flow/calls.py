@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from semel.flow import shelves
+from semel.flow import indexes
 from semel.flow.asking import Asking, new_id, new_tag
 from semel.flow.model import StoredJob, job_of
 from semel.flow.progress import Change, ended
@@ -49,7 +49,7 @@ def look(tenant: str, document: Document, now_us: int, clock: Clock) -> Asking[i
 def _end(tenant: str, document: Document, now_us: int, state: State | None, clock: Clock) -> Asking[None]:
     change = Change(tenant, now_us, lambda kind: new_id(clock, kind))
     change.put(_ended(change, job_of(document.body), state))
-    yield change.commit(new_tag(clock), {document.id: document.tag}, shelves.CALLS_KEPT_US)
+    yield change.commit(new_tag(clock), {document.id: document.tag}, indexes.CALLS_KEPT_US)
 
 
 def _ended(change: Change, job: StoredJob, state: State | None) -> StoredJob:

@@ -14,10 +14,10 @@ import orjson
 
 from semel.flow import progress, views
 from semel.flow.asking import Asking, new_id, new_tag
-from semel.flow.model import LIVE_RUN, Decision, Gate, StoredJob, Run, job_of, run_of
+from semel.flow.model import LIVE_RUN, Decision, Gate, Run, StoredJob, job_of, run_of
 from semel.flow.problems import Problem
 from semel.flow.progress import Change
-from semel.flow.values import JsonAnswer, Caller
+from semel.flow.values import Caller, JsonAnswer
 from semel.kernel.clock import Clock, rfc3339
 from semel.stores.documents import Commit, Document, Fetch
 

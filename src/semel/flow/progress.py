@@ -12,8 +12,18 @@ from typing import Any
 
 from semel.audit import events
 from semel.audit.events import Event
-from semel.flow import shelves, views
-from semel.flow.model import LIVE_JOB, Decision, Gate, StoredJob, Message, Question, Run, WorkflowStep, to_bytes
+from semel.flow import indexes, views
+from semel.flow.model import (
+    LIVE_JOB,
+    Decision,
+    Gate,
+    Message,
+    Question,
+    Run,
+    StoredJob,
+    WorkflowStep,
+    to_bytes,
+)
 from semel.stores.documents import Commit, Draft, Entry
 
 # A step that ended so lets nothing that depends on it begin.
@@ -50,22 +60,24 @@ class Change:
 
     def drafts(self, kept_us: int | None) -> tuple[Draft, ...]:
         """Everything to be written. The first is the run or job that the decision is about."""
-        found = [] if self.run is None else [shelves.run_draft(self.run, kept_us)]
-        found += [shelves.job_draft(job, kept_us) for job in self.jobs.values()]
-        messages = (shelves.message_draft(each, self._unsent_until(each)) for each in self.messages)
+        found = [] if self.run is None else [indexes.run_draft(self.run, kept_us)]
+        found += [indexes.job_draft(job, kept_us) for job in self.jobs.values()]
+        messages = (indexes.message_draft(each, self._unsent_until(each)) for each in self.messages)
         return (*found, *self.events, *messages)
 
     def _unsent_until(self, message: Message) -> int | None:
         """When a message is forgotten that nobody sends: a tool's question may be put where no gateway is."""
         job = self.jobs.get(message.job_id or "")
         of_a_call = job is not None and job.record_id is not None
-        return message.at_us + shelves.CALLS_KEPT_US if of_a_call else None
+        return message.at_us + indexes.CALLS_KEPT_US if of_a_call else None
 
     def put(self, job: StoredJob) -> StoredJob:
         self.jobs[job.job_id] = job
         return job
 
-    def tell(self, type_: str, step: WorkflowStep | StoredJob | None = None, by: str | None = None, **data: Any) -> None:
+    def tell(
+        self, type_: str, step: WorkflowStep | StoredJob | None = None, by: str | None = None, **data: Any
+    ) -> None:
         """One more event in the run's timeline."""
         run = self.run
         if run is None:
@@ -74,8 +86,8 @@ class Change:
         event = {"seq": self.run.seq, "at_us": self.now_us, "type": type_, "by": by, "data": data}
         event["step_id"] = getattr(step, "step_id", None) or getattr(step, "id", None)
         event["job_id"] = getattr(step, "job_id", None)
-        place = Entry(shelves.timeline(run.run_id), self.run.seq)
-        self.events.append(Draft(shelves.event_id(run.run_id, self.run.seq), to_bytes(event), (place,)))
+        entry = Entry(indexes.timeline(run.run_id), self.run.seq)
+        self.events.append(Draft(indexes.event_id(run.run_id, self.run.seq), to_bytes(event), (entry,)))
 
     def note(self, kind: str, job: StoredJob, by: str, why: str) -> None:
         """One more line in the audit log: what became of the question."""

@@ -8,15 +8,15 @@ from typing import Any
 
 import orjson
 
-from semel.flow import progress, shelves, views
+from semel.flow import indexes, progress, views
 from semel.flow.admission import Admission, Start
-from semel.flow.cabinet import DocumentStore
+from semel.flow.document_store import DocumentStore
 from semel.flow.keys import fingerprint
 from semel.flow.large import LargeJson
-from semel.flow.model import LIVE_RUN, StoredJob, Run, Workflow, job_of, run_of
+from semel.flow.model import LIVE_RUN, Run, StoredJob, Workflow, job_of, run_of
 from semel.flow.problems import Problem
 from semel.flow.progress import Change
-from semel.flow.values import JsonAnswer, Caller, Page, next_after
+from semel.flow.values import Caller, JsonAnswer, Page, next_after
 from semel.flow.workflows import Known
 from semel.stores.documents import Document, Scan
 
@@ -30,8 +30,10 @@ _End = Callable[[Change, list[StoredJob]], None]
 class Runs:
     """`waited(scope, tenant, outcome, seconds)` hears how long each start was at admission."""
 
-    def __init__(self, cabinet: DocumentStore, admission: Admission, waited: Waited = lambda *_: None) -> None:
-        self._cabinet = cabinet
+    def __init__(
+        self, document_store: DocumentStore, admission: Admission, waited: Waited = lambda *_: None
+    ) -> None:
+        self._document_store = document_store
         self._admission = admission
         self._waited = waited
 
@@ -80,7 +82,7 @@ class Runs:
         return await self._admitted(start)
 
     async def _admitted(self, start: Start) -> JsonAnswer:
-        clock = self._cabinet.clock
+        clock = self._document_store.clock
         began, outcome = clock.monotonic(), "refused"
         try:
             answer = await self._admission.admit(start)
@@ -103,18 +105,18 @@ class Runs:
         after: tuple[int, str] | None,
         limit: int,
     ) -> Page:
-        shelf = shelves.runs(workflow_id, status)
-        documents = await self._cabinet.page(Scan(tenant, shelf, limit, newest=True, after=after))
+        index = indexes.runs(workflow_id, status)
+        documents = await self._document_store.page(Scan(tenant, index, limit, newest=True, after=after))
         items = [views.run(run_of(each.body), {}) for each in documents]
-        return Page(items, next_after(documents, shelf, limit))
+        return Page(items, next_after(documents, index, limit))
 
     async def timeline(self, tenant: str, run_id: str, after: tuple[int, str] | None, limit: int) -> Page:
         await self._document(tenant, run_id)
-        shelf = shelves.timeline(run_id)
-        scanned = await self._cabinet.scan(Scan(tenant, shelf, limit, after=after))
+        index = indexes.timeline(run_id)
+        scanned = await self._document_store.scan(Scan(tenant, index, limit, after=after))
         documents = list(scanned.documents)
         items = [views.event(orjson.loads(each.body)) for each in documents]
-        return Page(items, next_after(documents, shelf, limit))
+        return Page(items, next_after(documents, index, limit))
 
     async def _jobs(self, tenant: str, run: Run) -> dict[str, StoredJob]:
         """Jobs that tell more than the run's own document: live ones, and results of the last."""
@@ -124,7 +126,7 @@ class Runs:
         return await self._jobs_of(tenant, *wanted)
 
     async def _jobs_of(self, tenant: str, *ids: str) -> dict[str, StoredJob]:
-        found = await self._cabinet.fetch(tenant, *ids) if ids else {}
+        found = await self._document_store.fetch(tenant, *ids) if ids else {}
         return {id_: job_of(document.body) for id_, document in found.items()}
 
     # --- ending ----------------------------------------------------------------------------------
@@ -170,17 +172,19 @@ class Runs:
                 if not same(run):
                     raise Problem("run_already_ended", f"The run has ended as {run.status} before.")
                 return JsonAnswer(_ending(run), replayed=True)
-            jobs = await self._cabinet.fetch(caller.tenant, *run.live_jobs) if run.live_jobs else {}
-            change = Change(caller.tenant, await self._cabinet.now_us(), self._cabinet.new_id, run)
+            jobs = await self._document_store.fetch(caller.tenant, *run.live_jobs) if run.live_jobs else {}
+            change = Change(
+                caller.tenant, await self._document_store.now_us(), self._document_store.new_id, run
+            )
             end(change, [job_of(each.body) for each in jobs.values()])
             expect = {each.id: each.tag for each in (document, *jobs.values())}
-            commit = change.commit(self._cabinet.new_tag(), expect, self._admission.keys.kept_us)
-            if (await self._cabinet.write(commit)).done:
+            commit = change.commit(self._document_store.new_tag(), expect, self._admission.keys.kept_us)
+            if (await self._document_store.write(commit)).done:
                 assert change.run is not None
                 return JsonAnswer(_ending(change.run))
 
     async def _document(self, tenant: str, run_id: str) -> Document:
-        document = (await self._cabinet.fetch(tenant, run_id)).get(run_id)
+        document = (await self._document_store.fetch(tenant, run_id)).get(run_id)
         if document is None or not run_id.startswith("run_"):
             raise Problem("run_not_found")
         return document

@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 
 from semel.audit.events import STARTED, Event
+from semel.flow.indexes import question_status
 from semel.flow.large import as_json
-from semel.flow.model import StoredJob, Run, WorkflowStep
-from semel.flow.shelves import question_status
+from semel.flow.model import Run, StoredJob, WorkflowStep
 from semel.kernel.clock import rfc3339
 from semel.kernel.keys import Key, frame
 

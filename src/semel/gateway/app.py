@@ -20,7 +20,7 @@ from semel.flow.values import Caller
 from semel.gateway import openapi, operate, problems, strict_json
 from semel.gateway.auth import Door, KeyDoor, OpenDoor, check_role, check_tenant
 from semel.gateway.bodies import Model
-from semel.gateway.call import Exchange, HttpReply
+from semel.gateway.exchange import Exchange, HttpReply
 from semel.gateway.incoming import SMALL_BYTES_MAX, Disconnected, Incoming, Receive, Scope, checked
 from semel.gateway.ratelimit import TOKEN_BYTES, RateLimit
 from semel.gateway.retries import RetryAges

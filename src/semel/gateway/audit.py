@@ -11,7 +11,7 @@ from semel.audit.export import BEGINNING, LogPosition
 from semel.flow.problems import Problem
 from semel.flow.values import Page
 from semel.gateway.bodies import DuplicatesQuery, ListQuery
-from semel.gateway.call import Exchange, HttpReply, data
+from semel.gateway.exchange import Exchange, HttpReply, data
 from semel.gateway.incoming import Disconnected
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from semel.flow.job_desk import JobFilter
+from semel.flow.job_admin import JobFilter
 from semel.flow.problems import Problem
 from semel.gateway.bodies import DecisionBody, HeartbeatBody, JobsQuery, LeaseBody, ResultBody
-from semel.gateway.call import Exchange, HttpReply, answer, data
+from semel.gateway.exchange import Exchange, HttpReply, answer, data
 
 # A worker that waits is looked after this often: has it gone away, does the gateway stop?
 _SLICE_S = 1.0

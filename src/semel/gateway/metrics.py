@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from semel.flow.gate import CONTEXTS
+from semel.flow.lock import CONTEXTS
 from semel.flow.problems import Problem
 from semel.windows.age_counters import AgeCounters
 

@@ -8,7 +8,7 @@ import orjson
 
 from semel.errors import SemelError
 from semel.gateway import metrics
-from semel.gateway.call import HttpReply, data
+from semel.gateway.exchange import HttpReply, data
 from semel.gateway.services import Services
 from semel.stores.documents import Fetch
 

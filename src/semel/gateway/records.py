@@ -11,8 +11,8 @@ from semel.flow.problems import Problem
 from semel.flow.values import Page
 from semel.gateway.audit import watching
 from semel.gateway.bodies import AmendBody, RecordsQuery, ResolveBody, WindowsQuery
-from semel.gateway.call import Exchange, HttpReply, shown
 from semel.gateway.every_record import Correction, EveryRecord, Said, Wanted
+from semel.gateway.exchange import Exchange, HttpReply, shown
 from semel.ledger.records import DID_NOT_HAPPEN, NO_RESULT
 from semel.windows import advice
 

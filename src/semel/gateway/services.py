@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from semel.flow.bus import open_bus
 from semel.flow.bus.base import Bus
 from semel.flow.flow import Flow, Policy
-from semel.flow.gate import LockPolicy
+from semel.flow.lock import LockPolicy
 from semel.gateway.apart import Apart
 from semel.gateway.auth import ApiKeys
 from semel.gateway.cursors import Cursors
@@ -57,7 +57,7 @@ def assemble(settings: GatewaySettings, store: Store, bus: Bus | None = None) ->
         checks=apart,
         waited=metrics.admission_waited,
     )
-    api_keys = ApiKeys(flow.cabinet)
+    api_keys = ApiKeys(flow.document_store)
     return Services(
         settings=settings,
         store=store,

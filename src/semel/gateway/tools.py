@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from semel.flow.problems import Problem
 from semel.gateway.bodies import ToolQuery
-from semel.gateway.call import Exchange, HttpReply, shown
+from semel.gateway.exchange import Exchange, HttpReply, shown
 from semel.ledger import catalogue
 
 

@@ -85,7 +85,11 @@ NAIVE, GUARDED, PARKED = "without Semel", "with Semel", "with Semel, no keys dow
 
 def play(tell: Callable[[DemoAttempt], None]) -> DemoOutcome:
     """The incident in all lanes; `tell` hears of each attempt as it ends. Nothing is left behind."""
-    lanes = [DemoLane(NAIVE, "naive", True), DemoLane(GUARDED, "keyed", True), DemoLane(PARKED, "unkeyed", False)]
+    lanes = [
+        DemoLane(NAIVE, "naive", True),
+        DemoLane(GUARDED, "keyed", True),
+        DemoLane(PARKED, "unkeyed", False),
+    ]
     with tempfile.TemporaryDirectory(prefix="semel-demo-") as place, ExitStack() as started:
         folder = Path(place)
         sites = [Site(lane, folder, started) for lane in lanes]
@@ -96,7 +100,9 @@ def play(tell: Callable[[DemoAttempt], None]) -> DemoOutcome:
     return DemoOutcome(lanes, verdict(lanes))
 
 
-def _round(sites: Sequence[Site], number: int, dies_at: str | None, tell: Callable[[DemoAttempt], None]) -> None:
+def _round(
+    sites: Sequence[Site], number: int, dies_at: str | None, tell: Callable[[DemoAttempt], None]
+) -> None:
     """One attempt in every lane. The workers start together, then each is led to its end."""
     with ExitStack() as started:
         workers = [started.enter_context(site.worker()) for site in sites]

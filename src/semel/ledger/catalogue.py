@@ -4,7 +4,7 @@ Kept per tenant, so that people, and whatever has only the store, know a tool wi
 result looks like, how long it is honoured. Several processes write into it. Nothing of it is on a call's way:
 a call looks into a dictionary, and the keeper writes.
 
-document     id            shelves, and what the score is
+document     id            indexes, and what the score is
 tool         tool/<name>   tools: when it was first seen; expiry: when it is forgotten
 
 Of each major version the newest is kept: the highest, or a lower one once the higher has not been seen for a
@@ -23,14 +23,14 @@ from pydantic_core import from_json, to_json
 
 from semel.contract.contract import Contract
 from semel.errors import StoreUnavailable
-from semel.flow.shelves import EXPIRY
+from semel.flow.indexes import EXPIRY
 from semel.kernel.clock import rfc3339
 from semel.stores.base import Store
-from semel.stores.documents import Commit, Document, Draft, Fetch, Entry, Capacity
+from semel.stores.documents import Capacity, Commit, Document, Draft, Entry, Fetch
 
 log = logging.getLogger("semel")
 
-SHELF = "tools"
+INDEX = "tools"
 
 # Tools of one tenant. Beyond this a new one is not catalogued: some program makes up names.
 TOOLS_MAX = 1_000
@@ -151,8 +151,8 @@ def _merge(store: Store, tenant: str, contract: Contract, seen_us: int) -> None:
         if merged is None:
             return
         expect: Mapping[str, str | None] = {id_: document.tag if document else None}
-        room = () if document else (Capacity(SHELF, TOOLS_MAX),)
-        commit = Commit(tenant, store.clock.token().hex(), expect, (_draft(merged),), room=room)
+        capacity = () if document else (Capacity(INDEX, TOOLS_MAX),)
+        commit = Commit(tenant, store.clock.token().hex(), expect, (_draft(merged),), capacity=capacity)
         committed = store.ask(commit)
         if committed.full is not None:
             log.warning("semel: the catalogue of %s is full: %s is not in it", tenant, contract.name)
@@ -160,7 +160,9 @@ def _merge(store: Store, tenant: str, contract: Contract, seen_us: int) -> None:
             return
 
 
-def _with(entry: CatalogueEntry, described: dict[str, Any], number: int, seen_us: int) -> CatalogueEntry | None:
+def _with(
+    entry: CatalogueEntry, described: dict[str, Any], number: int, seen_us: int
+) -> CatalogueEntry | None:
     """The entry with this sight in it; None if that would change nothing that matters."""
     before = entry.majors.get(number)
     if before is None:
@@ -289,8 +291,8 @@ def _draft(entry: CatalogueEntry) -> Draft:
         for number, each in entry.majors.items()
     }
     body = to_json({"version": _VERSION, "name": entry.name, "majors": majors})
-    places = (Entry(SHELF, entry.first_us), Entry(EXPIRY, entry.last_us + _KEPT_US))
-    return Draft(document_id(entry.name), body, places)
+    entries = (Entry(INDEX, entry.first_us), Entry(EXPIRY, entry.last_us + _KEPT_US))
+    return Draft(document_id(entry.name), body, entries)
 
 
 def entry_of(document: Document) -> CatalogueEntry | None:

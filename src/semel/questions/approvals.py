@@ -15,12 +15,12 @@ import orjson
 from pydantic_core import from_json
 
 from semel.errors import ApprovalError
-from semel.flow import asking, deciding, shelves, views
+from semel.flow import asking, deciding, indexes, views
 from semel.flow.asking import Asking
 from semel.flow.deciding import Seen
 from semel.flow.model import Gate, StoredJob, job_of
 from semel.flow.problems import Problem
-from semel.flow.values import JsonAnswer, Caller
+from semel.flow.values import Caller, JsonAnswer
 from semel.kernel.record import Record
 from semel.stores.documents import Fetch, Scan, score_on
 
@@ -79,7 +79,7 @@ def question(store: Store, tenant: str, record: Record, approval: Approval) -> A
         record_id=asked.id,
     )
     gate = Gate(approval.expires_us(), approval.reason)
-    within, kept_us = views.job_in(asked.conversation), shelves.CALLS_KEPT_US
+    within, kept_us = views.job_in(asked.conversation), indexes.CALLS_KEPT_US
     put, now_us = yield from deciding.put(tenant, job, gate, within, store.clock, kept_us)
     return str(views.approval(put, now_us)["status"])
 
@@ -120,15 +120,15 @@ class Approvals:
 
     def _newest_first(self, status: str | None) -> Iterator[ApprovalRequest]:
         # A question that is over by its time stands with the open ones until somebody sweeps.
-        shelf = shelves.approvals(None if status == "expired" else status)
+        index = indexes.approvals(None if status == "expired" else status)
         after: tuple[int, str] | None = None
         while True:
-            scanned = self._store.ask(Scan(self._tenant, shelf, _PAGE, newest=True, after=after))
+            scanned = self._store.ask(Scan(self._tenant, index, _PAGE, newest=True, after=after))
             yield from (_request(job_of(each.body), scanned.now_us) for each in scanned.documents)
             if len(scanned.documents) < _PAGE:
                 return
             last = scanned.documents[-1]
-            after = score_on(last, shelf), last.id
+            after = score_on(last, index), last.id
 
     def get(self, job_id: str) -> ApprovalRequest:
         standing = self._asked(deciding.look(self._tenant, job_id))
@@ -151,12 +151,14 @@ class Approvals:
             raise TypeError(f"a decision takes revision= and job_hash=, not {', '.join(sorted(unknown))}")
         self._wrote()
         caller, clock = Caller(self._tenant, by), self._store.clock
-        kept_us = shelves.CALLS_KEPT_US
+        kept_us = indexes.CALLS_KEPT_US
         answer: JsonAnswer = self._asked(
             deciding.decide(caller, job_id, status, reason, Seen(**seen), clock, kept_us)
         )
         said = orjson.loads(answer.body)
-        return DecisionAnswer(job_id, said["status"], said[f"{status}_by"], said[f"{status}_at"], said["revision"])
+        return DecisionAnswer(
+            job_id, said["status"], said[f"{status}_by"], said[f"{status}_at"], said["revision"]
+        )
 
     def _asked(self, wanted: Asking[Any]) -> Any:
         try:

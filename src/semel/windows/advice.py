@@ -17,7 +17,7 @@ from typing import Any
 from semel.audit.duplicates import LateRepeats
 from semel.audit.verify import Progress, late_by_tool, records
 from semel.call.guard import SCOPE
-from semel.flow import shelves
+from semel.flow import indexes
 from semel.flow.keys import key_record
 from semel.kernel.clock import rfc3339
 from semel.kernel.durations import words
@@ -227,12 +227,12 @@ def _tool_stocks(store: Store, tenant: str) -> dict[str, Stock]:
 
 
 def _key_stock(store: Store, tenant: str, scope: str) -> Stock | None:
-    shelf = f"{shelves.KEYS}/{scope}"
-    scanned = store.ask(Scan(tenant, shelf, _KEYS_LOOKED_AT, newest=True))
+    index = f"{indexes.KEYS}/{scope}"
+    scanned = store.ask(Scan(tenant, index, _KEYS_LOOKED_AT, newest=True))
     if not scanned.documents:
         return None
-    oldest_us = score_on(scanned.documents[-1], shelf)
-    whole = store.ask(Count(tenant, shelf)) <= len(scanned.documents)
+    oldest_us = score_on(scanned.documents[-1], index)
+    whole = store.ask(Count(tenant, index)) <= len(scanned.documents)
     a_day = _a_day(len(scanned.documents), scanned.now_us - oldest_us, whole)
     newest = key_record(scanned.documents[0])
     window_us = None if newest.expires_us is None else newest.expires_us - newest.created_us

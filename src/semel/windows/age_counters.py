@@ -4,7 +4,7 @@ A batch of counts is merged once, however often it is tried: the document rememb
 batch of each writer, and what was read has to be unchanged when it is written. What the store does not take
 now is merged later.
 
-document        id                   shelf
+document        id                   index
 ages of a tool  ages/<kind>/<name>   ages: 0
 """
 
@@ -19,7 +19,7 @@ from typing import NamedTuple
 import orjson
 
 from semel.stores.base import Store
-from semel.stores.documents import Commit, Committed, Document, Draft, Fetch, Entry, Capacity, Scan
+from semel.stores.documents import Capacity, Commit, Committed, Document, Draft, Entry, Fetch, Scan
 from semel.windows.ages import Ages, as_data, from_data
 
 log = logging.getLogger("semel")
@@ -27,7 +27,7 @@ log = logging.getLogger("semel")
 # Tools of contracts, keys that clients send to a gateway, windows of entities.
 TOOL, KEY, ENTITY = "tool", "key", "entity"
 
-SHELF = "ages"
+INDEX = "ages"
 
 # Tools of one tenant with a document of their own; all others of a kind share one.
 TOOLS_MAX = 200
@@ -140,15 +140,17 @@ class AgeCounters:
             del page.written[next(iter(page.written))]
         id_ = _id(subject)
         expect: Mapping[str, str | None] = {id_: found.tag if found else None}
-        room = () if found or subject.name == OTHER else (Capacity(SHELF, TOOLS_MAX),)
-        draft = Draft(id_, _body(page), (Entry(SHELF, 0),))
-        return store.ask(Commit(subject.tenant, store.clock.token().hex(), expect, (draft,), room=room))
+        capacity = () if found or subject.name == OTHER else (Capacity(INDEX, TOOLS_MAX),)
+        draft = Draft(id_, _body(page), (Entry(INDEX, 0),))
+        return store.ask(
+            Commit(subject.tenant, store.clock.token().hex(), expect, (draft,), capacity=capacity)
+        )
 
 
 def pages(store: Store, tenant: str) -> list[SubjectAges]:
     """What is kept of the tenant's retries, by kind and name."""
     # Besides those with a page of their own there is one for the others of each kind.
-    documents = store.ask(Scan(tenant, SHELF, TOOLS_MAX + len((TOOL, KEY, ENTITY)))).documents
+    documents = store.ask(Scan(tenant, INDEX, TOOLS_MAX + len((TOOL, KEY, ENTITY)))).documents
     found = (_readable(document) for document in documents)
     return [page for page in found if page is not None]
 

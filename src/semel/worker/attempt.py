@@ -17,7 +17,7 @@ from semel.flow.views import conversation
 from semel.kernel.clock import Clock
 from semel.ledger.ledger import Ledger
 from semel.worker import outcome
-from semel.worker.doors import Away, JobSource, Leased, Lost, JobReport
+from semel.worker.job_source import Away, JobReport, JobSource, Leased, Lost
 from semel.worker.loops import HandlerEnd, HandlerLoops
 
 # A heartbeat may be lost twice before the lease is.

@@ -11,7 +11,7 @@ from semel.errors import SemelError
 from semel.flow.progress import ATTEMPTS_MAX
 from semel.kernel.keys import Uncanonical, canonical
 from semel.kernel.limits import DEPTH_MAX, MESSAGE_CHARS_MAX, RESULT_BYTES_MAX
-from semel.worker.doors import JobReport
+from semel.worker.job_source import JobReport
 from semel.worker.traces import trace
 
 # A gateway takes labels of this length.

@@ -17,7 +17,7 @@ from semel.errors import OpenError
 from semel.ledger.ledger import Ledger
 from semel.ledger.probing import Prober
 from semel.worker.attempt import JobAttempt, Slots, Tell, Workshop
-from semel.worker.doors import Away, JobSource, Leased
+from semel.worker.job_source import Away, JobSource, Leased
 from semel.worker.loops import HandlerEnd, HandlerLoops
 from semel.worker.traces import whole_trace
 

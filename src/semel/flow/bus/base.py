@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from semel.errors import SemelError
-from semel.flow.bus.bell import Subscriptions
+from semel.flow.bus.subscriptions import Subscriptions
 from semel.flow.model import Message
 from semel.kernel.clock import Clock
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Literal
 
 from semel.flow.flow import Policy
-from semel.flow.gate import LockPolicy
+from semel.flow.lock import LockPolicy
 from semel.lab.bench.figures import Row, Unit, at_least, at_most
 from semel.lab.bench.gateway_sides import (
     NO_LIMIT,

@@ -22,7 +22,7 @@ from typing import Any, Self
 
 import orjson
 
-from semel.flow import shelves
+from semel.flow import indexes
 from semel.flow.flow import Flow, Policy
 from semel.flow.values import Caller
 from semel.kernel.clock import SYSTEM
@@ -194,7 +194,7 @@ class Starts:
         body = orjson.dumps({"status": "succeeded"})
         pairs = zip(whose, ids, strict=True)
         self._all_done([self._request("POST", f"runs/{id_}/complete", one, body) for one, id_ in pairs])
-        while self._store.ask(Tenants(shelves.OUTBOX, _ANY_SCORE)):
+        while self._store.ask(Tenants(indexes.OUTBOX, _ANY_SCORE)):
             SYSTEM.sleep(_LOOK_S)
 
     def did(self) -> dict[str, int]:
@@ -341,8 +341,8 @@ def check(replies: Sequence[Reply]) -> None:
 
 def runs_in(store: Store, whose: Sequence[str]) -> dict[str, int]:
     """Runs of these tenants in the store, and how many of them hold a slot."""
-    shelves_ = {"runs": shelves.RUNS, "active": shelves.SLOTS}
-    return {name: sum(store.ask(Count(one, shelf)) for one in whose) for name, shelf in shelves_.items()}
+    each_index = {"runs": indexes.RUNS, "active": indexes.SLOTS}
+    return {name: sum(store.ask(Count(one, index)) for one in whose) for name, index in each_index.items()}
 
 
 async def _send(_: object) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from semel.kernel.clock import SYSTEM
-from semel.lab.runbooks.book import Runbook
+from semel.lab.runbooks.runbook import Runbook
 from semel.lab.runbooks.served import ServedGateway
 
 

@@ -10,7 +10,7 @@ import httpx
 import orjson
 
 from semel.kernel.clock import SYSTEM
-from semel.lab.runbooks.book import Runbook
+from semel.lab.runbooks.runbook import Runbook
 from semel.lab.runbooks.served import ServedGateway
 
 _OTHER = {"approve": "reject", "reject": "approve"}

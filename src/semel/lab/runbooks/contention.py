@@ -20,10 +20,10 @@ import orjson
 
 from semel.errors import SemelError
 from semel.flow.flow import Flow, Policy
-from semel.flow.gate import LockPolicy
+from semel.flow.lock import LockPolicy
 from semel.flow.values import Caller
 from semel.kernel.clock import SYSTEM
-from semel.lab.runbooks.book import Runbook
+from semel.lab.runbooks.runbook import Runbook
 from semel.lab.runbooks.served import ServedGateway
 from semel.stores.base import Store
 

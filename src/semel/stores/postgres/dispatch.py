@@ -25,7 +25,7 @@ from typing import Any
 from semel.errors import SemelError, StoreUnavailable
 from semel.kernel.clock import SYSTEM
 from semel.kernel.record import Address, Command, Reply
-from semel.kernel.waiting import WaitingThreads, ServingThread, alone, inside, on_main_thread
+from semel.kernel.waiting import ServingThread, WaitingThreads, alone, inside, on_main_thread
 from semel.stores.base import Waiters
 from semel.stores.documents import Commit, Committed
 from semel.stores.postgres import trouble

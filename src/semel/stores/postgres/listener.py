@@ -30,7 +30,11 @@ class Listener:
     """A thread that runs while somebody waits."""
 
     def __init__(
-        self, connect: Callable[[], PostgresConnection], channel: str, now: Callable[[], bytes | None], waiters: Waiters
+        self,
+        connect: Callable[[], PostgresConnection],
+        channel: str,
+        now: Callable[[], bytes | None],
+        waiters: Waiters,
     ) -> None:
         self._connect = connect
         self._channel = channel

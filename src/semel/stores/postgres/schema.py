@@ -89,7 +89,9 @@ def _migrate(link: PostgresConnection, schema: str, clock: Clock, migrations: Se
         link.timeout_s = usual_s
 
 
-def _migrated(link: PostgresConnection, schema: str, clock: Clock, migrations: Sequence[Migration], last_try: bool) -> bool:
+def _migrated(
+    link: PostgresConnection, schema: str, clock: Clock, migrations: Sequence[Migration], last_try: bool
+) -> bool:
     """Whether it is done; False if those who work with the tables were in the way."""
     link.script("BEGIN")
     try:

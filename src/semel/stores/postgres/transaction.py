@@ -15,7 +15,7 @@ from semel.stores.postgres import trouble
 from semel.stores.postgres.commands import Asked, Held
 from semel.stores.postgres.lent import LentAsyncConnection, LentSyncConnection
 from semel.stores.postgres.packing import digest, text
-from semel.stores.postgres.pool import PoolSlot, Pool
+from semel.stores.postgres.pool import Pool, PoolSlot
 from semel.stores.postgres.trouble import Failure
 from semel.stores.postgres.wire import PostgresConnection
 

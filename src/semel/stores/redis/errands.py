@@ -10,7 +10,7 @@ from collections.abc import Callable
 from semel.errors import SemelError, StoreUnavailable
 from semel.kernel.clock import SYSTEM
 from semel.kernel.record import Command
-from semel.kernel.waiting import WaitingThreads, ServingThread, inside
+from semel.kernel.waiting import ServingThread, WaitingThreads, inside
 
 log = logging.getLogger("semel")
 

@@ -15,15 +15,15 @@ from urllib.parse import unquote, urlsplit
 import click
 from click.core import ParameterSource
 
-from semel.cli.doors import Data, Operations, Lists
+from semel.cli.operations import Data, Lists, Operations
 from semel.cli.output import Cell, Output
 from semel.errors import OpenError
 from semel.ledger.ledger import DEFAULT_URL, Ledger, url_of_store
 from semel.stores.urls import hide_password, need, open_store
 
 if TYPE_CHECKING:
-    from semel.cli.server_door import ServerAddress
-    from semel.cli.store_door import EveryTenantDoor
+    from semel.cli.server_operations import ServerAddress
+    from semel.cli.store_operations import EveryTenantDoor
 
 _DEFAULT_TENANT = "default"
 
@@ -59,7 +59,7 @@ class Target:
     def door(self) -> Iterator[Operations]:
         """The store, or the gateway in front of it."""
         if self.server is None:
-            from semel.cli.store_door import StoreOperations
+            from semel.cli.store_operations import StoreOperations
 
             with self.ledger() as ledger:
 
@@ -72,7 +72,7 @@ class Target:
             return
         need("gateway", "httpx")
         # Here, not on top: whoever works at a store needs no HTTP client.
-        from semel.cli.server_door import ServerOperations
+        from semel.cli.server_operations import ServerOperations
 
         with ServerOperations(self._served()) as door:
             yield door
@@ -89,7 +89,7 @@ class Target:
 
     @contextmanager
     def every_tenant(self) -> Iterator[EveryTenantDoor]:
-        from semel.cli.store_door import EveryTenantDoor
+        from semel.cli.store_operations import EveryTenantDoor
 
         with self.ledger("A gateway's key opens one tenant, so --all-tenants reads the store") as ledger:
             yield EveryTenantDoor(ledger.store)
@@ -102,7 +102,7 @@ class Target:
         return (*cells, item["tenant"]) if self.all_tenants else cells
 
     def _served(self) -> ServerAddress:
-        from semel.cli.server_door import ServerAddress
+        from semel.cli.server_operations import ServerAddress
 
         assert self.server is not None
         tenant = self.tenant if self.tenant_named else None

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import orjson
 
-from semel.flow import progress, shelves, views
-from semel.flow.cabinet import DocumentStore
+from semel.flow import indexes, progress, views
+from semel.flow.document_store import DocumentStore
 from semel.flow.model import LIVE_JOB, StoredJob, job_of, run_of
 from semel.flow.problems import Problem
 from semel.flow.progress import Change
-from semel.flow.values import JsonAnswer, Caller, Page
+from semel.flow.values import Caller, JsonAnswer, Page
 from semel.stores.documents import Scan
 
 # Read at once where a filter leaves some out, and how often for one page: a rare kind may take several.
@@ -33,8 +33,8 @@ class JobFilter(NamedTuple):
 
 
 class JobAdmin:
-    def __init__(self, cabinet: DocumentStore, kept_us: int | None) -> None:
-        self._cabinet = cabinet
+    def __init__(self, document_store: DocumentStore, kept_us: int | None) -> None:
+        self._document_store = document_store
         self._kept_us = kept_us
 
     # --- listing ---------------------------------------------------------------------------------
@@ -45,20 +45,20 @@ class JobAdmin:
         async def read(after: _After, size: int) -> Sequence[StoredJob]:
             if wanted.run_id is not None:
                 return (await self._of_run(tenant, wanted.run_id, after))[:size]
-            shelf = shelves.jobs(wanted.topic, wanted.status)
-            scanned = await self._cabinet.scan(Scan(tenant, shelf, size, newest=True, after=after))
+            index = indexes.jobs(wanted.topic, wanted.status)
+            scanned = await self._document_store.scan(Scan(tenant, index, size, newest=True, after=after))
             return [job_of(document.body) for document in scanned.documents]
 
         found, next_after = await _sifted(read, wanted.fits, after, limit)
         return Page([views.job(job) for job in found], next_after)
 
     async def _of_run(self, tenant: str, run_id: str, after: _After) -> Sequence[StoredJob]:
-        """The run names its jobs, so no shelf has to: of one that nobody knows there are none."""
-        parent = (await self._cabinet.fetch(tenant, run_id)).get(run_id)
+        """The run names its jobs, so no index has to: of one that nobody knows there are none."""
+        parent = (await self._document_store.fetch(tenant, run_id)).get(run_id)
         if parent is None or not run_id.startswith("run_"):
             return []
         ids = [step.job_id for step in run_of(parent.body).steps if step.job_id]
-        found = await self._cabinet.fetch(tenant, *ids) if ids else {}
+        found = await self._document_store.fetch(tenant, *ids) if ids else {}
         jobs = sorted((job_of(document.body) for document in found.values()), key=_place, reverse=True)
         return [job for job in jobs if after is None or _place(job) < after]
 
@@ -67,7 +67,7 @@ class JobAdmin:
     async def cancel(self, caller: Caller, job_id: str) -> JsonAnswer:
         """Nobody works on the job any more; what follows for its run is written with it."""
         while True:
-            document = (await self._cabinet.fetch(caller.tenant, job_id)).get(job_id)
+            document = (await self._document_store.fetch(caller.tenant, job_id)).get(job_id)
             if document is None or not job_id.startswith("job_"):
                 raise Problem("job_not_found")
             job = job_of(document.body)
@@ -77,12 +77,14 @@ class JobAdmin:
             expect: dict[str, str | None] = {document.id: document.tag}
             run = None
             if job.run_id is not None:
-                parent = (await self._cabinet.fetch(caller.tenant, job.run_id))[job.run_id]
+                parent = (await self._document_store.fetch(caller.tenant, job.run_id))[job.run_id]
                 run, expect[parent.id] = run_of(parent.body), parent.tag
-            change = Change(caller.tenant, await self._cabinet.now_us(), self._cabinet.new_id, run)
+            change = Change(
+                caller.tenant, await self._document_store.now_us(), self._document_store.new_id, run
+            )
             progress.cancel_job(change, job, caller.principal)
-            commit = change.commit(self._cabinet.new_tag(), expect, self._kept_us)
-            if (await self._cabinet.write(commit)).done:
+            commit = change.commit(self._document_store.new_tag(), expect, self._kept_us)
+            if (await self._document_store.write(commit)).done:
                 return JsonAnswer(orjson.dumps(views.job(change.jobs[job_id])))
 
 

@@ -1,6 +1,6 @@
-"""Ids of documents, and the shelves they stand on: the map of everything that is kept of a tenant.
+"""Ids of documents, and the indexes they stand on: the map of everything that is kept of a tenant.
 
-document            id                    shelves, and what the score is
+document            id                    indexes, and what the score is
 tenant's limits     tenant
 workflow            workflow/<id>         workflows: when defined
 idempotency key     rec_<hmac>            keys, keys/<scope>: created; expiry: when its window may close
@@ -25,7 +25,7 @@ tool                tool/<name>           tools: first seen; expiry (semel.ledge
 
 from __future__ import annotations
 
-from semel.flow.model import LIVE_JOB, LIVE_RUN, StoredJob, Message, Run, to_bytes
+from semel.flow.model import LIVE_JOB, LIVE_RUN, Message, Run, StoredJob, to_bytes
 from semel.stores.documents import Draft, Entry
 
 TENANT = "tenant"
@@ -76,7 +76,7 @@ def slots_of(workflow: str) -> str:
 
 
 def runs(workflow: str | None, status: str | None) -> str:
-    """The shelf of runs that a list with these filters reads."""
+    """The index of runs that a list with these filters reads."""
     workflow_part = f"/workflow/{workflow}" if workflow else ""
     status_part = f"/status/{status}" if status else ""
     return RUNS + workflow_part + status_part
@@ -87,53 +87,53 @@ def approvals(status: str | None) -> str:
 
 
 def jobs(topic: str | None, status: str | None) -> str:
-    """The shelf of jobs that a list with these filters reads; what it does not narrow, the reader sifts."""
+    """The index of jobs that a list with these filters reads; what it does not narrow, the reader sifts."""
     if topic is not None:
         return f"{JOBS}/topic/{topic}"
     return f"{JOBS}/status/{status}" if status else JOBS
 
 
 def run_draft(run: Run, kept_us: int | None) -> Draft:
-    shelves = [
+    indexes = [
         runs(None, None),
         runs(None, run.status),
         runs(run.workflow_id, None),
         runs(run.workflow_id, run.status),
     ]
     if run.status in LIVE_RUN:
-        shelves += [SLOTS, slots_of(run.workflow_id)]
-    places = [Entry(shelf, run.created_us) for shelf in shelves]
+        indexes += [SLOTS, slots_of(run.workflow_id)]
+    entries = [Entry(index, run.created_us) for index in indexes]
     if run.ended_us is not None and kept_us is not None:
-        places.append(Entry(EXPIRY, run.ended_us + kept_us))
-    return Draft(run.run_id, to_bytes(run), tuple(places))
+        entries.append(Entry(EXPIRY, run.ended_us + kept_us))
+    return Draft(run.run_id, to_bytes(run), tuple(entries))
 
 
 def job_draft(job: StoredJob, kept_us: int | None) -> Draft:
     listed = _listed(job)
     if job.record_id is not None:
         return Draft(job.job_id, to_bytes(job), (*listed, *_gated(job), *_of_call(job)))
-    places = [*listed]
+    entries = [*listed]
     if job.status in LIVE_JOB:
-        places.append(Entry(LIVE, job.created_us))
+        entries.append(Entry(LIVE, job.created_us))
     elif job.run_id is None and job.ended_us is not None and kept_us is not None:
-        places.append(Entry(EXPIRY, job.ended_us + kept_us))
+        entries.append(Entry(EXPIRY, job.ended_us + kept_us))
     if job.status == "queued":
-        places.append(Entry(ready(job.topic), job.queued_us))
+        entries.append(Entry(ready(job.topic), job.queued_us))
     if (due_us := due(job)) is not None:
-        places.append(Entry(DUE, due_us))
-    return Draft(job.job_id, to_bytes(job), (*places, *_gated(job)))
+        entries.append(Entry(DUE, due_us))
+    return Draft(job.job_id, to_bytes(job), (*entries, *_gated(job)))
 
 
 def _listed(job: StoredJob) -> tuple[Entry, ...]:
     """Where lists of jobs find it. Only the second changes while it lives."""
-    shelves = (jobs(None, None), jobs(None, job.status), jobs(job.topic, None))
-    return tuple(Entry(shelf, job.created_us) for shelf in shelves)
+    indexes = (jobs(None, None), jobs(None, job.status), jobs(job.topic, None))
+    return tuple(Entry(index, job.created_us) for index in indexes)
 
 
 def _gated(job: StoredJob) -> tuple[Entry, ...]:
     if job.question is None:
         return ()
-    return tuple(Entry(shelf, job.created_us) for shelf in (APPROVALS, approvals(question_status(job))))
+    return tuple(Entry(index, job.created_us) for index in (APPROVALS, approvals(question_status(job))))
 
 
 def _of_call(job: StoredJob) -> tuple[Entry, ...]:
@@ -164,7 +164,7 @@ def question_status(job: StoredJob) -> str:
 
 
 def message_draft(message: Message, unsent_until_us: int | None = None) -> Draft:
-    places = [Entry(OUTBOX, message.at_us)]
+    entries = [Entry(OUTBOX, message.at_us)]
     if unsent_until_us is not None:
-        places.append(Entry(EXPIRY, unsent_until_us))
-    return Draft(message_id(message.id), to_bytes(message), tuple(places))
+        entries.append(Entry(EXPIRY, unsent_until_us))
+    return Draft(message_id(message.id), to_bytes(message), tuple(entries))

@@ -17,14 +17,14 @@ from typing import Literal
 import orjson
 
 from semel.errors import SemelError, StoreUnavailable
-from semel.flow import shelves
+from semel.flow import indexes
 from semel.flow.admission import Admission, Start, no_slot
-from semel.flow.cabinet import DocumentStore
+from semel.flow.document_store import DocumentStore
 from semel.flow.keys import KeyRecord
 from semel.flow.problems import Problem
 from semel.flow.values import JsonAnswer
 from semel.flow.workflows import Known
-from semel.stores.documents import Count, Draft, Capacity
+from semel.stores.documents import Capacity, Count, Draft
 
 log = logging.getLogger("semel")
 
@@ -48,23 +48,23 @@ class LockPolicy:
 class Lock:
     """The tenant's lock, held by whoever's token is in it. Its life is judged by the store's clock."""
 
-    def __init__(self, cabinet: DocumentStore, policy: LockPolicy, looked: Callable[[], None]) -> None:
-        self._cabinet = cabinet
+    def __init__(self, document_store: DocumentStore, policy: LockPolicy, looked: Callable[[], None]) -> None:
+        self._document_store = document_store
         self._policy = policy
         self._looked = looked
 
     async def take(self, tenant: str) -> str:
         """The tag under which it is held; a Problem if it was not free in time."""
-        clock, tag, seen = self._cabinet.clock, self._cabinet.new_tag(), None
+        clock, tag, seen = self._document_store.clock, self._document_store.new_tag(), None
         give_up = clock.monotonic() + self._policy.wait_us / 1_000_000
         while True:
             self._looked()
-            until_us = await self._cabinet.now_us() + self._policy.ttl_us
-            draft = Draft(shelves.LOCK, orjson.dumps({"until_us": until_us}))
-            committed = await self._cabinet.commit(tenant, {shelves.LOCK: seen}, (draft,), tag=tag)
+            until_us = await self._document_store.now_us() + self._policy.ttl_us
+            draft = Draft(indexes.LOCK, orjson.dumps({"until_us": until_us}))
+            committed = await self._document_store.commit(tenant, {indexes.LOCK: seen}, (draft,), tag=tag)
             if committed.done:
                 return tag
-            holder = committed.found[shelves.LOCK]
+            holder = committed.found[indexes.LOCK]
             if holder is None or orjson.loads(holder.body)["until_us"] <= committed.now_us:
                 seen = holder and holder.tag
                 continue
@@ -75,10 +75,12 @@ class Lock:
 
     async def give_back(self, tenant: str, tag: str) -> None:
         """Free, if it is still held under this tag."""
-        await self._cabinet.commit(tenant, {shelves.LOCK: tag}, drop=(shelves.LOCK,))
+        await self._document_store.commit(tenant, {indexes.LOCK: tag}, drop=(indexes.LOCK,))
 
     def _pause_s(self) -> float:
-        return _RETRY_S if self._policy.retry == "fixed" else 2 * _RETRY_S * self._cabinet.clock.random()
+        return (
+            _RETRY_S if self._policy.retry == "fixed" else 2 * _RETRY_S * self._document_store.clock.random()
+        )
 
 
 class LockedAdmission(Admission):
@@ -91,10 +93,10 @@ class LockedAdmission(Admission):
         failed: Callable[[str], None] = lambda _: None,
         looked: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(admission.cabinet, admission.workflows, admission.keys)
+        super().__init__(admission.document_store, admission.workflows, admission.keys)
         self._policy = policy
         self._failed = failed
-        self._lock = Lock(self.cabinet, policy, looked)
+        self._lock = Lock(self.document_store, policy, looked)
         self._cleaning: set[asyncio.Task[None]] = set()
 
     async def admit(self, start: Start) -> JsonAnswer:
@@ -129,7 +131,7 @@ class LockedAdmission(Admission):
         """The tag of the reservation; None without a key; the first answer if there is one."""
         if start.key is None:
             return None
-        now_us = await self.cabinet.now_us()
+        now_us = await self.document_store.now_us()
         record = KeyRecord(
             id=self.keys.id(start.caller.tenant, start.scope, start.key),
             scope=start.scope,
@@ -139,10 +141,12 @@ class LockedAdmission(Admission):
             expires_us=now_us + self._reserved_us(),
             reserved_until_us=now_us + self._reserved_us(),
         )
-        tag, seen = self.cabinet.new_tag(), None
+        tag, seen = self.document_store.new_tag(), None
         while True:
             expect = {record.id: seen}
-            committed = await self.cabinet.commit(start.caller.tenant, expect, (record.draft(),), tag=tag)
+            committed = await self.document_store.commit(
+                start.caller.tenant, expect, (record.draft(),), tag=tag
+            )
             if committed.done:
                 return tag
             document = committed.found[record.id]
@@ -157,14 +161,14 @@ class LockedAdmission(Admission):
 
     async def _count(self, start: Start, known: Known) -> None:
         """Refused here, a full tenant is spared the attempt to create."""
-        count = await self.cabinet.ask(Count(start.caller.tenant, shelves.SLOTS))
+        count = await self.document_store.ask(Count(start.caller.tenant, indexes.SLOTS))
         if count >= known.limit:
-            raise no_slot(Capacity(shelves.SLOTS, known.limit), count)
+            raise no_slot(Capacity(indexes.SLOTS, known.limit), count)
 
     async def _create(self, start: Start, known: Known, reserved: str | None, lock: str) -> JsonAnswer:
         plan = await self.plan(start, known, reserved)
-        plan = plan._replace(expect={**plan.expect, shelves.LOCK: lock})
-        if problem := await self.cabinet.storage.objection(start.caller.tenant, plan.put):
+        plan = plan._replace(expect={**plan.expect, indexes.LOCK: lock})
+        if problem := await self.document_store.storage.objection(start.caller.tenant, plan.put):
             raise problem
         committed = await self.commit(start, plan)
         if committed.done or plan.run_id in committed.found:
@@ -196,13 +200,13 @@ class LockedAdmission(Admission):
     async def _dropped(self, tenant: str, id_: str, tag: str) -> bool:
         """Whether the reservation is gone; one that is no longer ours is somebody else's to care for."""
         try:
-            await self.cabinet.commit(tenant, {id_: tag}, drop=(id_,))
+            await self.document_store.commit(tenant, {id_: tag}, drop=(id_,))
         except StoreUnavailable:
             return False
         return True
 
     async def _drop_until_done(self, tenant: str, id_: str, tag: str) -> None:
-        clock = self.cabinet.clock
+        clock = self.document_store.clock
         give_up = clock.monotonic() + self._reserved_us() / 1_000_000  # then it has lapsed by itself
         while clock.monotonic() < give_up:
             await clock.asleep(_CLEAN_AGAIN_S)

@@ -10,11 +10,11 @@ from semel.audit.events import Event
 from semel.errors import StoreUnavailable
 from semel.flow import asking
 from semel.flow.asking import Asking
-from semel.flow.shelves import OUTBOX
+from semel.flow.indexes import OUTBOX
 from semel.flow.storage import Storage
-from semel.flow.values import cut, is_heavy, place_of
+from semel.flow.values import cut, is_heavy, position_of
 from semel.stores.base import Query, Store
-from semel.stores.documents import Commit, Committed, Document, Draft, Fetch, Capacity, Scan, Scanned
+from semel.stores.documents import Capacity, Commit, Committed, Document, Draft, Fetch, Scan, Scanned
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ class DocumentStore:
         first = list((await self.scan(replace(query, limit=min(query.limit, _FIRST)))).documents)
         if len(first) < _FIRST or is_heavy(first) or query.limit <= _FIRST:
             return cut(first)
-        after, left = place_of(first[-1], query.shelf), query.limit - len(first)
+        after, left = position_of(first[-1], query.index), query.limit - len(first)
         rest = (await self.scan(replace(query, limit=left, after=after))).documents
         return cut([*first, *rest])
 
@@ -70,18 +70,20 @@ class DocumentStore:
         expect: Mapping[str, str | None],
         put: tuple[Draft, ...] = (),
         drop: tuple[str, ...] = (),
-        room: tuple[Capacity, ...] = (),
+        capacity: tuple[Capacity, ...] = (),
         tag: str | None = None,
         events: tuple[Event, ...] = (),
     ) -> Committed:
-        return await self.write(Commit(tenant, tag or self.new_tag(), expect, put, drop, room, events))
+        return await self.write(Commit(tenant, tag or self.new_tag(), expect, put, drop, capacity, events))
 
     async def write(self, commit: Commit) -> Committed:
         committed = await self._insist(commit)
         self._learn(committed.now_us)
         if committed.done:
             self.storage.wrote(commit.tenant, commit.put)
-        if committed.done and any(place.shelf == OUTBOX for draft in commit.put for place in draft.places):
+        if committed.done and any(
+            entry.index_name == OUTBOX for draft in commit.put for entry in draft.entries
+        ):
             self.nudge(commit.tenant)
         return committed
 

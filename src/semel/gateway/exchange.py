@@ -10,7 +10,7 @@ import orjson
 from pydantic_core import to_json
 
 from semel.flow.problems import Problem
-from semel.flow.values import JsonAnswer, Caller, Page
+from semel.flow.values import Caller, JsonAnswer, Page
 from semel.gateway.bodies import ListQuery
 from semel.gateway.incoming import Incoming
 from semel.gateway.services import Services

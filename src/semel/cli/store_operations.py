@@ -12,25 +12,25 @@ import click
 import orjson
 
 from semel.audit import export, verify
-from semel.cli.doors import Data, Progress, Verdict
+from semel.cli.operations import Data, Progress, Verdict
 from semel.errors import ResultInvalid
-from semel.flow import shelves
+from semel.flow import indexes
 from semel.flow.dead import DEAD
 from semel.flow.flow import Flow, Policy
-from semel.flow.job_desk import JobFilter
+from semel.flow.job_admin import JobFilter
 from semel.flow.problems import Problem
-from semel.flow.values import JsonAnswer, Caller, Page
+from semel.flow.values import Caller, JsonAnswer, Page
 from semel.gateway import settings
 from semel.gateway.every_record import Correction, EveryRecord, Said, Wanted
 from semel.kernel.record import UNSETTLED, State
 from semel.ledger import catalogue
-from semel.ledger.catalogue import SHELF as TOOLS
+from semel.ledger.catalogue import INDEX as TOOLS
 from semel.questions.approvals import ApprovalRequest, Approvals, DecisionAnswer
 from semel.stores.base import CountUnsettled, Store
 from semel.stores.documents import Tenants
 from semel.stores.urls import need
 from semel.windows import advice
-from semel.windows.age_counters import SHELF as AGES
+from semel.windows.age_counters import INDEX as AGES
 
 T = TypeVar("T")
 
@@ -42,9 +42,9 @@ _REQUEST = ("job_id", "run_id", "topic", "input", "labels", "status", "revision"
             "created_at", "expires_at", "decided_by", "decided_at", "reason")  # fmt: skip
 
 # Whoever has used the store stands on one of these, or has a record that is not settled.
-_SHELVES = (TOOLS, AGES, DEAD, shelves.RUNS, shelves.JOBS, shelves.KEYS, shelves.APPROVALS, shelves.WORKFLOWS)
+_SHELVES = (TOOLS, AGES, DEAD, indexes.RUNS, indexes.JOBS, indexes.KEYS, indexes.APPROVALS, indexes.WORKFLOWS)
 
-# Whatever the score, it stands on the shelf.
+# Whatever the score, it stands in the index.
 _ANY_SCORE = (1 << 53) - 1
 
 
@@ -202,7 +202,7 @@ class EveryTenantDoor:
         return [{"tenant": tenant, **item} for tenant, door in doors for item in read(door)]
 
     def _tenants(self) -> Sequence[str]:
-        used = (self._store.ask(Tenants(shelf, _ANY_SCORE)) for shelf in _SHELVES)
+        used = (self._store.ask(Tenants(index, _ANY_SCORE)) for index in _SHELVES)
         return sorted({*_unsettled(self._store, UNSETTLED), *(tenant for each in used for tenant in each)})
 
 

@@ -10,7 +10,7 @@ import click
 import httpx
 from pydantic_core import from_json, to_json
 
-from semel.cli.doors import Data, Progress, Verdict
+from semel.cli.operations import Data, Progress, Verdict
 from semel.errors import (
     ApprovalError,
     OpenError,

@@ -14,7 +14,7 @@ from semel.flow.inbox import KEPT_US
 from semel.flow.problems import Problem
 from semel.flow.values import Caller
 from semel.stores.base import Store
-from semel.worker.doors import LOST, Away, Leased, Lost, JobReport, leased_of
+from semel.worker.job_source import LOST, Away, JobReport, Leased, Lost, leased_of
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ class StoreJobs:
         works = [self._flow.upkeep.run()]
         if isinstance(self._bus, LocalBus):
             # Messages are left to the gateway, whose bus others listen to; but what one job leads to is here.
-            self._flow.cabinet.nudge = self._bus.bell.ring_all
+            self._flow.document_store.nudge = self._bus.bell.ring_all
         else:
             works.append(self._flow.outbox.run())
         self._tasks = [asyncio.ensure_future(work) for work in works]

@@ -9,7 +9,7 @@ import httpx
 import orjson
 
 from semel.errors import SemelError
-from semel.worker.doors import LOST, Away, Leased, Lost, JobReport, leased_of
+from semel.worker.job_source import LOST, Away, JobReport, Leased, Lost, leased_of
 
 # Beyond what a gateway is asked to wait for: a busy one needs a while to answer.
 _ANSWER_S = 15.0
