@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from enum import Enum
 from typing import Annotated, Any, Literal
@@ -305,12 +305,39 @@ def test_a_person_elsewhere_is_held_to_what_the_catalogue_says(ledger):
         elsewhere.amend(id_, by="ann", result="r")
 
 
-def test_what_the_catalogue_does_not_know_is_taken_and_called_unchecked(ledger):
+def test_a_person_is_held_to_it_also_if_the_process_died_before_the_catalogue_was_written(ledger):
     id_ = doubt(ledger)
     elsewhere = Records(ledger.store, "acme")
+    with pytest.raises(ResultInvalid, match=r"amount.* Nothing was changed"):
+        elsewhere.resolution(id_, "happened", by="ann", result=REFUND | {"amount": None})
+    assert "returns" not in elsewhere.show(the_record(ledger))["contract"]
+    assert elsewhere.resolution(id_, "happened", by="ann", result=REFUND).checked
+
+
+def test_records_do_not_repeat_what_the_catalogue_knows(ledger):
+    @declared()
+    def pay(to: str) -> Refund:
+        return Refund("r", Decimal("1.50"), datetime.now(UTC))
+
+    run(ledger, pay, "ann")
+    ledger.keeper.run_once()
+    run(ledger, pay, "ben")
+    told = {each.asked.arguments: each.asked.terms for each in ledger.records.list()}
+    assert "returns" in told[b'{"to":"ann"}']
+    assert told[b'{"to":"ben"}'] == pay.contract.terms
+
+
+def test_what_nobody_knows_is_taken_and_called_unchecked(ledger):
+    @declared()
+    def pay(to: str) -> Many:
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        run(ledger, pay, "ann")
+    elsewhere, id_ = Records(ledger.store, "acme"), the_record(ledger).asked.id
     assert elsewhere.resolution(id_, "happened", by="ann", result="whatever").checked is False
     ledger.keeper.run_once()
-    # Said before, so it is a replay, whatever the catalogue has learnt since.
+    # Said before, so it is a replay.
     again = elsewhere.resolution(id_, "happened", by="ann", result="whatever")
     assert (again.replayed, again.checked) == (True, None)
 

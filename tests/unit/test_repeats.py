@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from pydantic import BaseModel
 
 import semel
 from semel.audit import duplicates, export
@@ -36,6 +37,22 @@ def careful(payment: str, order: dict[str, str], reason: str) -> str:
 
 @declared(window="24h", secret=("token",))
 def signed(payment: str, token: str) -> str:
+    return payment
+
+
+class Order(BaseModel):
+    payment: str
+    amount: int
+    why: str
+
+
+@declared(window="24h")
+def ordered(order: Order) -> str:
+    return order.payment
+
+
+@declared(window="24h")
+def counted(payment: str, by_person: dict[str, int]) -> str:
     return payment
 
 
@@ -122,6 +139,18 @@ def test_windows_tell_what_came_after_them(ledger: Ledger, clock: FakeClock) -> 
     assert "The window is too short: 30h would cover 99.9 %." in advice.remarks()
 
 
+def test_windows_know_the_window_of_a_tool_whose_records_are_all_gone(
+    ledger: Ledger, clock: FakeClock
+) -> None:
+    call(ledger, "1")
+    clock.advance("25h")
+    call(ledger, "1")
+    clock.advance("25h")
+    ledger.sweeper.run_once()
+    [found] = advise(ledger.store, "acme")
+    assert (found.window_words, found.too_short) == ("1d", True)
+
+
 def test_what_came_after_a_shorter_window_does_not_make_the_present_one_too_short(
     ledger: Ledger, clock: FakeClock
 ) -> None:
@@ -153,6 +182,24 @@ def test_calls_of_one_step_that_differ_in_one_argument_are_reported_with_its_nam
     assert "ignore=('reason',)" in near.meaning
     first, second = near.examples[0]
     assert first.record_id != second.record_id
+
+
+def test_a_member_of_an_argument_that_differs_is_named_as_ignore_takes_it(ledger: Ledger) -> None:
+    with a_step(ledger, "1"):
+        ordered(Order(payment="p-1", amount=5, why="damaged"))
+        ordered(Order(payment="p-1", amount=5, why="arrived damaged"))
+        ordered(Order(payment="p-2", amount=6, why="late"))  # in more than one
+    [near] = find_duplicates(ledger.store, "acme").near.tools.values()
+    assert (near.tool, near.argument, near.count) == ("ordered", "order.why", 1)
+    assert "ignore=('order.why',)" in near.meaning
+
+
+def test_names_that_callers_choose_are_not_in_the_report(ledger: Ledger) -> None:
+    with a_step(ledger, "1"):
+        for count in (1, 2):
+            counted("p-1", {"ann@example.test": count, "ben": 1})
+    [near] = find_duplicates(ledger.store, "acme").near.tools.values()
+    assert near.argument == "by_person"
 
 
 def test_neither_arguments_nor_results_are_in_the_report(ledger: Ledger) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -37,6 +38,9 @@ _BITS = 1 << 26
 
 # Arguments of one call that are looked at: a tool with more is not told from another by one of them.
 _ARGUMENTS_MAX = 64
+
+# As fields of models are named.
+_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 # Only these took effect, or may have: a call that failed may be made again with another argument.
 _EFFECTIVE = frozenset((State.PENDING, State.IN_DOUBT, State.WAITING, State.DONE, State.PARTIAL))
@@ -292,8 +296,11 @@ class Near:
 def _but_for_one(record: Record) -> Iterator[tuple[_Without, bytes]]:
     """The call without each of the arguments that tell it apart, and that argument's digest."""
     asked = record.asked
-    told_apart = _less(from_json(asked.arguments), terms(record).get("ignore", ()))
-    if not isinstance(told_apart, dict) or not 1 < len(told_apart) <= _ARGUMENTS_MAX:
+    arguments = _less(from_json(asked.arguments), terms(record).get("ignore", ()))
+    if not isinstance(arguments, dict):
+        return
+    told_apart = dict(_members(arguments))
+    if not 1 < len(told_apart) <= _ARGUMENTS_MAX:
         return  # without another argument that is equal, nothing is
     digests = {name: _digest(value) for name, value in told_apart.items()}
     for name, digest in digests.items():
@@ -301,6 +308,15 @@ def _but_for_one(record: Record) -> Iterator[tuple[_Without, bytes]]:
         for other in sorted(digests.keys() - {name}):
             others.update(_digest(other) + digests[other])
         yield _Without(asked.conversation, asked.step, asked.tool, name, others.digest()[:16]), digest
+
+
+def _members(arguments: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Each value by its path, as `ignore` takes it. What callers name as they like is one value."""
+    for name, value in arguments.items():
+        if isinstance(value, Mapping) and value and all(map(_NAME.fullmatch, value)):
+            yield from _members(value, f"{before}{name}.")
+        else:
+            yield before + name, value
 
 
 def _less(arguments: Any, ignored: Iterable[str]) -> Any:

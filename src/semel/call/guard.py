@@ -165,7 +165,7 @@ def _claim(call: Call) -> Claim:
         contract.version,
         fingerprint(contract.name, call.canonical),
         _compact(contract.arguments.dump(call.arguments)),
-        contract.terms,
+        call.ledger.sightings.terms(contract),
         call.conversation,
         call.step,
         call.principal,

@@ -2,7 +2,7 @@
 
 Kept per tenant, so that people, and whatever has only the store, know a tool without its code: what its
 result looks like, how long it is honoured. Several processes write into it. Nothing of it is on a call's way:
-a call looks into a dictionary, and the keeper writes.
+a call looks into a dictionary, and the keeper writes. Until it has, records say what their tool returns.
 
 document     id            indexes, and what the score is
 tool         tool/<name>   tools: when it was first seen; expiry: when it is forgotten
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from semel.contract.contract import Contract
 from semel.errors import StoreUnavailable
 from semel.flow.indexes import EXPIRY
 from semel.kernel.clock import rfc3339
+from semel.kernel.record import Record
 from semel.stores.base import Store
 from semel.stores.documents import Capacity, Commit, Document, Draft, Entry, Fetch
 
@@ -40,6 +41,12 @@ _MAJORS_MAX = 8
 
 # A contract whose schemas are larger than this is kept without them.
 _BYTES_MAX = 64 << 10
+
+# In a record's terms: what the tool returns, where the catalogue may not have known it yet.
+RETURNS = "returns"
+
+# A record with a schema larger than this does without it.
+_TERMS_BYTES_MAX = 8 << 10
 
 # "Last seen" is for people: an hour is near enough, and a fleet of a hundred writes hardly ever.
 SEEN_EVERY_US = 3_600_000_000
@@ -103,6 +110,7 @@ class Sightings:
         self._wake = wake
         self._due: dict[Contract, int] = {}
         self._waiting: dict[Contract, int] = {}
+        self._terms: dict[Contract, str] = {}
 
     def saw(self, contract: Contract, now_us: int) -> None:
         """It is being run. On the way of every call, so this looks into a dictionary and nothing else."""
@@ -117,6 +125,19 @@ class Sightings:
         if len(self._waiting) < TOOLS_MAX:
             self._waiting[contract] = now_us
         self._wake()
+
+    def terms(self, contract: Contract) -> str:
+        """What a record says of its contract: also what it returns, while the catalogue may not know it.
+
+        A process that dies in its first call leaves a record in doubt and no catalogue, and whoever resolves
+        it is held to what the tool returns all the same.
+        """
+        if contract not in self._waiting:
+            return contract.terms
+        told = self._terms.get(contract)
+        if told is None:
+            told = self._terms[contract] = _with_returns(contract)
+        return told
 
     def contract_of(self, name: str, version: str) -> Contract | None:
         """The contract itself, if this ledger has run it."""
@@ -137,6 +158,17 @@ class Sightings:
                 # A contract that cannot be described is not worth more than a line.
                 log.exception("semel: the contract of %s is not in the catalogue", contract.name)
             self._waiting.pop(contract, None)
+            self._terms.pop(contract, None)
+
+
+def _with_returns(contract: Contract) -> str:
+    try:
+        described = _without_secrets(contract)
+    except Exception:  # one that cannot be described can be called; the keeper logs it
+        return contract.terms
+    returns = {"schema": described["result_schema"], "secret": described["secret"]}
+    written = to_json(from_json(contract.terms) | {RETURNS: returns})
+    return contract.terms if len(written) > _TERMS_BYTES_MAX else written.decode()
 
 
 def _merge(store: Store, tenant: str, contract: Contract, seen_us: int) -> None:
@@ -247,13 +279,19 @@ class ResultForm(NamedTuple):
     secret: tuple[str, ...]
 
 
-def results_of(store: Store, tenant: str, tool: str, version: str) -> ResultForm | None:
-    """What a result of this tool looks like; None if the catalogue does not know."""
-    entry = find(store, tenant, tool)
-    sight = None if entry is None else entry.of(version)
-    if sight is None or not isinstance(sight.contract.get("result_schema"), dict):
-        return None
-    return ResultForm(sight.contract["result_schema"], tuple(sight.contract["secret"]))
+def results_of(store: Store, record: Record) -> ResultForm | None:
+    """What a result of the record's tool looks like; None if neither the catalogue nor the record knows."""
+    asked = record.asked
+    entry = find(store, asked.at.tenant, asked.tool)
+    sight = None if entry is None else entry.of(asked.version)
+    if sight is not None:
+        return _form(sight.contract.get("result_schema"), sight.contract["secret"])
+    returns = from_json(asked.terms).get(RETURNS, {})
+    return _form(returns.get("schema"), returns.get("secret", ()))
+
+
+def _form(schema: Any, secret: Iterable[str]) -> ResultForm | None:
+    return ResultForm(schema, tuple(secret)) if isinstance(schema, dict) else None
 
 
 def shown(entry: CatalogueEntry, sight: Sight | None = None) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def question(store: Store, tenant: str, record: Record, approval: Approval) -> A
     job = StoredJob(
         job_id=asked.job_id,
         topic=asked.tool,
-        input=_shown(from_json(asked.arguments)),
+        input=shown_arguments(record),
         status="waiting",
         submitted_by=asked.principal,
         created_us=0,
@@ -92,8 +92,12 @@ def answer(tenant: str, record: Record) -> Asking[str | None]:
     return decision.status if decision else None
 
 
-def _shown(value: Any) -> Any:
+def shown_arguments(record: Record) -> Any:
     """The arguments for a person: a number that a reader of JSON would round is text."""
+    return _shown(from_json(record.asked.arguments))
+
+
+def _shown(value: Any) -> Any:
     match value:
         case dict():
             return {name: _shown(each) for name, each in value.items()}

@@ -152,6 +152,8 @@ def _advice(page: SubjectAges, late: LateRepeats | None, stock: Stock | None) ->
     if late is not None:
         ages.absorb(late.ages)
     window_us = stock.window_us if stock and stock.window_us else seen.window_us
+    if stock is None and late is not None and not seen.windows:
+        window_us = late.window_us  # no record is left to tell it
     return Advice(
         page.kind,
         page.name,
