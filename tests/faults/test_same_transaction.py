@@ -395,7 +395,7 @@ def test_sqlites_other_ways_to_end_it_are_refused_too(end, ledger):
         "ABORT", "START TRANSACTION", "PREPARE TRANSACTION 'x'", "COMMIT AND CHAIN", "DISCARD ALL",
         "RESET ALL",
         "SELECT 1; COMMIT; SELECT 1", "SELECT ';' AS a; /* a /* b */ */ COMMIT", "SELECT $x$;$x$; COMMIT",
-        "SELECT E'\\';' ; COMMIT", b"COMMIT",
+        "SELECT E'\\';' ; COMMIT", b"COMMIT", "SELECT 1 AS a$x$; COMMIT; SELECT 2 AS b$x$",
     ],
 )  # fmt: skip
 def test_postgres_has_more_words_for_it_and_takes_several_statements_at_once(words, ledger):
@@ -632,6 +632,25 @@ def test_a_tool_does_not_meet_semels_tables_where_the_role_is_called_like_their_
         with pytest.raises(EffectFailed, match="events"):
             step.run(meddle)
         assert_history_holds(ledger)
+
+
+@on_postgres
+@pytest.mark.parametrize("name", ["records", "events", "meta"])
+@pytest.mark.parametrize(
+    "make",
+    ["CREATE TEMP TABLE {name} (id int)", "SELECT 1 AS id INTO TEMPORARY {name}"],
+    ids=["made", "selected"],
+)
+def test_temporary_tables_do_not_stand_in_for_semels_nor_are_they_there_for_the_next(make, name, ledger):
+    @semel.tool_contract(class_="write-non-idempotent")
+    def sort_out(number: int, books: semel.Transaction) -> int:
+        books.connection.execute(make.format(name=name))
+        return number
+
+    step = ledger.step(conversation="c", step="s")
+    assert [step.run(sort_out, number=number) for number in (1, 2)] == [1, 2]
+    assert {record.state for record in all_records(ledger)} == {State.DONE}
+    assert_history_holds(ledger)
 
 
 @on_postgres
