@@ -20,7 +20,7 @@ from semel.result import ToolCall, ToolError, ToolResult
 from semel.running import Attempt
 from semel.step import Step, current_step, lists_of_open_calls
 from semel.tally import PERFORMED, REFUSED, Hit
-from semel.unfinished import Watched
+from semel.unfinished import Action, Watched
 
 # What is on record, as a settlement or a doubt, has its own event; other answers are counted as refusals.
 _ON_RECORD = frozenset(("EFFECT_FAILED", "PARTIAL_SUCCESS", "UPSTREAM_TIMEOUT"))
@@ -205,7 +205,7 @@ class Tool:
         if record is not None and (caller.key is None or self._is_of(record, canonical)):
             ledger.tally.replayed(record, now_us)
             for calls in lists_of_open_calls():
-                calls.settle(key)
+                calls.settle(_action(ledger, key))
             return record
         ledger.sightings.saw(contract, now_us)
         at = Address(ledger.tenant, SCOPE, key)
@@ -330,7 +330,11 @@ class Tool:
 
 
 def _watched(call: Call) -> Watched:
-    return Watched(call.open_calls, call.contract.name, call.key)
+    return Watched(call.open_calls, call.contract.name, _action(call.ledger, call.key))
+
+
+def _action(ledger: Ledger, key: str) -> Action:
+    return Action(ledger.store.secret_key, ledger.tenant, key)
 
 
 def _key_of(prepared: Prepared | None) -> Key | None:
