@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from typing import Any, NoReturn
-from weakref import WeakSet
+from weakref import ref
 
 from semel.errors import ContractError
 from semel.transaction import refusal
@@ -32,6 +32,9 @@ _LOOKING = {
 
 _OURS = "semel_"
 
+# So many are noted before those are forgotten that are gone.
+_CURSORS_MAX = 1_000
+
 
 class LentConnection(sqlite3.Connection):
     """Of the store, for as long as a tool runs."""
@@ -42,7 +45,8 @@ class LentConnection(sqlite3.Connection):
 
     def __init__(self, *said: Any, **more: Any) -> None:
         super().__init__(*said, **more)
-        self._cursors: WeakSet[sqlite3.Cursor] = WeakSet()
+        # References alone, not a WeakSet: an interrupt in what that does when a cursor goes would be lost.
+        self._cursors: list[ref[sqlite3.Cursor]] = []
 
     def lend(self) -> None:
         """From here on it can do all but what it must not."""
@@ -54,7 +58,7 @@ class LentConnection(sqlite3.Connection):
         self.lent = False
         super().set_authorizer(None)
         super().set_progress_handler(None, 0)
-        for cursor in tuple(self._cursors):
+        for cursor in self._open_cursors():
             cursor.close()
 
     def give_up(self) -> None:
@@ -133,8 +137,13 @@ class LentConnection(sqlite3.Connection):
 
     def cursor(self, factory: Any = None) -> Any:
         made: Any = super().cursor(LentCursor if factory is None else factory)
-        self._cursors.add(made)  # closed when the connection is taken back, should the tool still have it
+        if len(self._cursors) >= _CURSORS_MAX:
+            self._cursors = [ref(each) for each in self._open_cursors()]
+        self._cursors.append(ref(made))  # closed when the connection is taken back, if the tool still has it
         return made
+
+    def _open_cursors(self) -> list[sqlite3.Cursor]:
+        return [cursor for each in self._cursors if (cursor := each()) is not None]
 
     def execute(self, *said: Any) -> Any:
         return self.cursor().execute(*said)
