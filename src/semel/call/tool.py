@@ -11,7 +11,7 @@ from semel.call.drive import Answer, adrive, current_attempt, drive
 from semel.call.guard import SCOPE, Call, guarded, in_doubt_error, unrecorded
 from semel.call.outcome import cleaned, replayed_value, told_by
 from semel.call.step import Step, current_step, lists_of_open_calls
-from semel.call.unfinished import Watched
+from semel.call.unfinished import Action, Watched
 from semel.contract.contract import Contract
 from semel.contract.meaning import Meaning, meaning
 from semel.contract.result import ToolCall, ToolError, ToolResult
@@ -205,7 +205,7 @@ class Tool:
         if record is not None and (caller.key is None or self._is_of(record, canonical)):
             ledger.tally.replayed(record, now_us)
             for calls in lists_of_open_calls():
-                calls.settle(key)
+                calls.settle(_action(ledger, key))
             return record
         ledger.sightings.saw(contract, now_us)
         at = Address(ledger.tenant, SCOPE, key)
@@ -330,7 +330,11 @@ class Tool:
 
 
 def _watched(call: Call) -> Watched:
-    return Watched(call.open_calls, call.contract.name, call.key)
+    return Watched(call.open_calls, call.contract.name, _action(call.ledger, call.key))
+
+
+def _action(ledger: Ledger, key: str) -> Action:
+    return Action(ledger.store.secret_key, ledger.tenant, key)
 
 
 def _key_of(prepared: Prepared | None) -> Key | None:
