@@ -543,18 +543,6 @@ def test_duplicates_are_reported_and_fail_only_a_check(ledger: semel.Ledger) -> 
     assert run("audit", "duplicates", "--within", "soon").exit_code == 2
 
 
-def test_a_wrong_row_of_the_bench_lists_what_there_is(url: str) -> None:
-    result = run("bench", "--rows", "nothing")
-    assert result.exit_code == 2
-    assert "memory" in result.stderr
-
-
-def test_the_bench_answers_with_json(url: str) -> None:
-    told = answer("bench", "--quick", "--rows", "memory")
-    assert told["comparable"] is False
-    assert told["figures"]
-
-
 # --- manners ----------------------------------------------------------------------------------------------
 
 

@@ -23,7 +23,7 @@ from semel.windows.entity import DedupWindow
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 
 # Searching the keys would make it a hundred times as much. Times are shown and decide nothing: they are those
-# of a machine and of whoever else is on it. `semel bench` measures more closely.
+# of a machine and of whoever else is on it. `make bench` measures more closely.
 _MORE_MAX = 2
 
 # The best of some turns: whatever disturbs only makes it slower.

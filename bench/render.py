@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 from rich.table import Table
 
-from semel.lab.bench.figures import Figure, Report
+from bench.figures import BenchReport, Figure
 
 NOT_COMPARABLE = "Quick run: few rounds, short histories. It shows that all works; its figures mean nothing."
 HOW = (
@@ -16,7 +16,7 @@ HOW = (
 )
 
 
-def table(report: Report) -> Table:
+def table(report: BenchReport) -> Table:
     """For a terminal."""
     made = Table(title="Semel, side by side with the store by hand", caption=_caption(report))
     for heading in ("work", "goal", "here", "middle half", "verdict"):
@@ -27,7 +27,7 @@ def table(report: Report) -> Table:
     return made
 
 
-def plain(report: Report) -> str:
+def plain(report: BenchReport) -> str:
     """For a file or a pipe."""
     rows = [_cells(figure, report) for figure in report.figures]
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(5)]
@@ -35,7 +35,7 @@ def plain(report: Report) -> str:
     return "\n".join([*(line.rstrip() for line in lines), "", _caption(report)])
 
 
-def markdown(report: Report) -> str:
+def markdown(report: BenchReport) -> str:
     """The table of the README."""
     lines = ["| work | goal | here | |", "|---|---|---|---|"]
     for figure in report.figures:
@@ -44,7 +44,7 @@ def markdown(report: Report) -> str:
     return "\n".join([*lines, "", _caption(report)])
 
 
-def data(report: Report) -> dict[str, Any]:
+def data(report: BenchReport) -> dict[str, Any]:
     return {
         "quick": report.quick,
         "comparable": not report.quick,
@@ -55,11 +55,11 @@ def data(report: Report) -> dict[str, Any]:
     }
 
 
-def as_json(report: Report) -> str:
+def as_json(report: BenchReport) -> str:
     return orjson.dumps(data(report), option=orjson.OPT_INDENT_2).decode()
 
 
-def _figure_data(figure: Figure, report: Report) -> dict[str, Any]:
+def _figure_data(figure: Figure, report: BenchReport) -> dict[str, Any]:
     row, (low, high) = figure.row, figure.spread
     return {
         "row": row.name,
@@ -73,7 +73,7 @@ def _figure_data(figure: Figure, report: Report) -> dict[str, Any]:
     }
 
 
-def _cells(figure: Figure, report: Report) -> tuple[str, str, str, str, str]:
+def _cells(figure: Figure, report: BenchReport) -> tuple[str, str, str, str, str]:
     row, (low, high) = figure.row, figure.spread
     unit = row.unit
     goal = f"{row.goal.sense} {unit.spelled(row.goal.value)}" if row.goal else "–"
@@ -81,12 +81,12 @@ def _cells(figure: Figure, report: Report) -> tuple[str, str, str, str, str]:
     return row.work, goal, unit.spelled(figure.value), spread, _verdict(figure, report)
 
 
-def _verdict(figure: Figure, report: Report) -> str:
+def _verdict(figure: Figure, report: BenchReport) -> str:
     # What is not comparable is not judged either.
     return "" if report.quick else figure.verdict
 
 
-def _caption(report: Report) -> str:
+def _caption(report: BenchReport) -> str:
     facts = ", ".join(f"{name} {value}" for name, value in report.machine.items())
     measured = f"{NOT_COMPARABLE if report.quick else HOW} Measured on: {facts}."
     return "\n".join([measured, *report.left_out])

@@ -104,7 +104,7 @@ def figure(row: Row, samples: Mapping[str, Sequence[float]]) -> Figure:
 
 
 @dataclass
-class Report:
+class BenchReport:
     """Everything that one run measured, and where."""
 
     quick: bool

@@ -22,12 +22,13 @@ from typing import Any, Self
 
 import orjson
 
+from bench.distance import REPOSITORY
+from bench.http_load import HttpLoad, HttpReply, is_ready, request
+from bench.servers import ServerMissing, free_port
 from semel.flow import indexes
 from semel.flow.flow import Flow, Policy
 from semel.flow.values import Caller
 from semel.kernel.clock import SYSTEM
-from semel.lab.bench.http_load import Load, Reply, is_ready, request
-from semel.lab.servers import ServerMissing, free_port
 from semel.stores.base import Store
 from semel.stores.documents import Count, Fetch, Tenants
 from semel.stores.urls import open_store
@@ -53,7 +54,7 @@ _ANY_SCORE = (1 << 53) - 1
 _BATCH = 500
 
 
-class Served:
+class HttpServer:
     """A process of our own that answers on a free port of this machine."""
 
     def __init__(self, directory: Path, *words: str) -> None:
@@ -63,7 +64,12 @@ class Served:
         command = [sys.executable, "-m", *(word.replace(PORT, str(self.port)) for word in words)]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment()
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=_environment(),
+                cwd=REPOSITORY,
             )
         give_up_at = SYSTEM.monotonic() + _START_S
         while not is_ready(self.port):
@@ -95,16 +101,16 @@ class Served:
         self._process.wait(_START_S)
 
 
-def gateway(directory: Path, url: str, *flags: str) -> Served:
+def gateway(directory: Path, url: str, *flags: str) -> HttpServer:
     """`semel serve` on this store; ServerMissing if that is not installed here."""
     for module in ("starlette", "uvicorn", "uvloop", "httptools"):
         if find_spec(module) is None:
             raise ServerMissing(f'The gateway is not installed ({module}): pip install "semel[gateway]"')
-    return Served(directory, "semel", "serve", f"--url={url}", f"--port={PORT}", *flags)
+    return HttpServer(directory, "semel", "serve", f"--url={url}", f"--port={PORT}", *flags)
 
 
-def bare(directory: Path, url: str) -> Served:
-    return Served(directory, "semel.lab.bench.bare_app", url, PORT)
+def bare(directory: Path, url: str) -> HttpServer:
+    return HttpServer(directory, "bench.bare_app", url, PORT)
 
 
 def api_key(url: str, tenant: str) -> str:
@@ -132,7 +138,7 @@ class Starts:
         self,
         name: str,
         url: str,
-        gateways: Sequence[Served],
+        gateways: Sequence[HttpServer],
         whose: Sequence[str],
         *,
         connections: int,
@@ -146,7 +152,7 @@ class Starts:
         self._next, self._started = counting(), 0
         self.last_s: float | None = None  # what a start took in the last round
         self._store = open_store(url)
-        self._load = Load([each.port for each in gateways], connections)
+        self._load = HttpLoad([each.port for each in gateways], connections)
         self._define(limit)
 
     def _define(self, limit: int) -> None:
@@ -186,7 +192,7 @@ class Starts:
         check(replies)
         self._started += count
 
-    def end(self, whose: Sequence[str], replies: Sequence[Reply]) -> None:
+    def end(self, whose: Sequence[str], replies: Sequence[HttpReply]) -> None:
         """All of them were admitted and have ended: their slots are free, and nothing waits to be sent."""
         check(replies)
         self._started += len(replies)
@@ -208,7 +214,7 @@ class Starts:
 class OnSchedule(Starts):
     """Runs started at half the rate that `top` reached last. A round is not its mean time but its P99."""
 
-    def __init__(self, name: str, url: str, served: Served, top: Starts, **options: Any) -> None:
+    def __init__(self, name: str, url: str, served: HttpServer, top: Starts, **options: Any) -> None:
         super().__init__(name, url, [served], **options)
         self._top = top
 
@@ -225,10 +231,10 @@ class BareWrites:
 
     name = "bare"
 
-    def __init__(self, url: str, served: Served, whose: Sequence[str], connections: int) -> None:
+    def __init__(self, url: str, served: HttpServer, whose: Sequence[str], connections: int) -> None:
         self._whose, self._written = whose, dict[str, str]()
         self._store = open_store(url)
-        self._load = Load([served.port], connections)
+        self._load = HttpLoad([served.port], connections)
 
     def round(self, count: int) -> float:
         whose = [self._whose[number % len(self._whose)] for number in range(count)]
@@ -332,7 +338,7 @@ class Beginnings:
         """Nothing of it runs between the rounds."""
 
 
-def check(replies: Sequence[Reply]) -> None:
+def check(replies: Sequence[HttpReply]) -> None:
     """All were done: a refusal is quick, and would be counted as a success."""
     wrong = next((reply for reply in replies if reply.status != 200), None)
     if wrong is not None:

@@ -14,8 +14,8 @@ from pathlib import Path
 import psycopg
 
 import semel
-from semel.lab.bench.by_hand import ARGUMENTS, LEASE_US, OUTCOME, TERMS, WINDOW_US
-from semel.lab.servers import DATABASE, USER, PostgresServer
+from bench.by_hand import ARGUMENTS, LEASE_US, OUTCOME, TERMS, WINDOW_US
+from bench.servers import DATABASE, USER, PostgresServer
 
 SCRIPT = """
 \\set number random(1, 9000000000000000000)

@@ -15,14 +15,15 @@ from time import perf_counter
 import pytest
 
 import semel
+from bench import render
+from bench.distance import Distance
+from bench.experiments import EXPERIMENTS
+from bench.figures import BenchReport
+from bench.plan import Experiment
+from bench.run import QUICK_ROUNDS, measure
+from bench.servers import PostgresServer, RedisServer, ServerMissing
+from bench.sides import Doubts
 from semel.kernel.record import Look, State
-from semel.lab import bench
-from semel.lab.bench.experiments import EXPERIMENTS
-from semel.lab.bench.plan import Experiment
-from semel.lab.bench.run import QUICK_ROUNDS
-from semel.lab.bench.sides import Doubts
-from semel.lab.distance import Distance
-from semel.lab.servers import PostgresServer, RedisServer, ServerMissing
 from semel.stores.base import SealEvents
 from tests.missing import library
 
@@ -59,25 +60,25 @@ def open_to_all():
 
 
 def of(kind: str) -> list[Experiment]:
-    """The experiments on this server, but for those of the gateway: test_bench_gateway.py has them."""
+    """The experiments on this server, but for those of the gateway: test_gateway.py has them."""
     return [one for one in EXPERIMENTS if one.needs == kind and not one.name.startswith("gateway-")]
 
 
-def quick_run(kind: str) -> bench.Report:
+def quick_run(kind: str) -> BenchReport:
     need(kind)
     with open_to_all() as directory:
-        report = bench.run([one.name for one in of(kind)], quick=True, directory=str(directory))
+        report = measure([one.name for one in of(kind)], quick=True, directory=str(directory))
         assert list(directory.iterdir()) == []
     return report
 
 
 @pytest.fixture(scope="module")
-def redis_report() -> bench.Report:
+def redis_report() -> BenchReport:
     return quick_run("redis")
 
 
 @pytest.fixture(scope="module")
-def postgres_report() -> bench.Report:
+def postgres_report() -> BenchReport:
     return quick_run("postgres")
 
 
@@ -87,7 +88,7 @@ def kind(request) -> str:
 
 
 @pytest.fixture
-def report(kind, request) -> bench.Report:
+def report(kind, request) -> BenchReport:
     return request.getfixturevalue(f"{kind}_report")
 
 
@@ -168,7 +169,7 @@ def test_growth_is_measured_on_a_long_history(report, kind) -> None:
 
 def test_the_report_says_which_server_and_how_durable(report, kind) -> None:
     said = {"redis": "appendfsync everysec", "postgres": "fsync and synchronous_commit on"}[kind]
-    assert said in bench.plain(report)
+    assert said in render.plain(report)
 
 
 # --- the sides ------------------------------------------------------------------------------------
@@ -187,9 +188,9 @@ def settled_records(ledger: semel.Ledger, count: int):
 
 
 def test_two_round_trips_by_hand_leave_what_the_store_would(redis_server) -> None:
-    from semel.lab.bench.by_hand_redis import Pairs
+    from bench.by_hand_redis import TwoRoundTrips
 
-    side = Pairs(redis_server, "pairs")
+    side = TwoRoundTrips(redis_server, "pairs")
     side.round(3)
     side.close()
     with semel.open(redis_server.url("pairs")) as ledger:
@@ -199,14 +200,14 @@ def test_two_round_trips_by_hand_leave_what_the_store_would(redis_server) -> Non
 def test_two_round_trips_are_two_requests(redis_server) -> None:
     import redis
 
-    from semel.lab.bench.by_hand_redis import Pairs
+    from bench.by_hand_redis import TwoRoundTrips
 
     def asked() -> int:
         with redis.Redis(port=redis_server.port) as client:
             calls = client.info("commandstats")
             return int(calls.get("cmdstat_fcall", {"calls": 0})["calls"])
 
-    side = Pairs(redis_server, "counted")
+    side = TwoRoundTrips(redis_server, "counted")
     before = asked()
     side.round(5)
     assert asked() - before == 10
@@ -214,7 +215,7 @@ def test_two_round_trips_are_two_requests(redis_server) -> None:
 
 
 def test_pgbench_leaves_what_the_store_would(postgres_server, tmp_path) -> None:
-    from semel.lab.bench.by_hand_postgres import Pgbench
+    from bench.by_hand_postgres import Pgbench
 
     side = Pgbench(postgres_server, tmp_path, "by_pgbench", clients=2)
     side.round(4)
@@ -225,7 +226,7 @@ def test_pgbench_leaves_what_the_store_would(postgres_server, tmp_path) -> None:
 
 
 def test_a_history_made_in_a_pipeline_is_one_that_the_store_reads(redis_server) -> None:
-    from semel.lab.bench.histories import remember_in_redis
+    from bench.histories import remember_in_redis
 
     remember_in_redis(redis_server, "history", 20)
     with semel.open(redis_server.url("history")) as ledger:
@@ -234,7 +235,7 @@ def test_a_history_made_in_a_pipeline_is_one_that_the_store_reads(redis_server) 
 
 
 def test_a_copied_history_is_one_that_the_store_reads(postgres_server) -> None:
-    from semel.lab.bench.histories import remember_in_postgres
+    from bench.histories import remember_in_postgres
 
     remember_in_postgres(postgres_server, "history", 20)
     with semel.open(postgres_server.url("history")) as ledger:
@@ -271,20 +272,20 @@ def test_a_server_is_gone_when_it_is_closed() -> None:
 
 def test_without_a_server_its_rows_are_left_out_and_the_others_run(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    report = bench.run(["redis", "cache"], quick=True, directory=str(tmp_path))
+    report = measure(["redis", "cache"], quick=True, directory=str(tmp_path))
     assert [figure.row.name for figure in report.figures] == ["cache-plain", "cache-rich"]
     missing = "The rows of redis are left out. Redis is not installed: apt-get install redis-server"
     assert report.left_out == [missing]
-    assert missing in bench.plain(report)
-    assert missing in bench.markdown(report)
-    assert bench.data(report)["left_out"] == [missing]
+    assert missing in render.plain(report)
+    assert missing in render.markdown(report)
+    assert render.data(report)["left_out"] == [missing]
 
 
 @pytest.mark.parametrize(
     ("server", "module", "kind", "extra"),
     [
         (RedisServer, "hiredis", "redis", "redis"),
-        (RedisServer, "redis", "redis", "lab"),
+        (RedisServer, "redis", "redis", "dev"),
         (PostgresServer, "psycopg", "postgres", "postgres"),
     ],
 )

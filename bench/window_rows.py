@@ -6,10 +6,10 @@ import tracemalloc
 from collections.abc import Iterator
 from time import perf_counter
 
+from bench.figures import Row, Unit, at_most
+from bench.plan import Experiment, ExperimentResources
+from bench.sides import Side
 from semel.lab import entity_traffic as traffic
-from semel.lab.bench.figures import Row, Unit, at_most
-from semel.lab.bench.plan import Experiment, Place
-from semel.lab.bench.sides import Side
 
 # What is left when a table outgrows the processor's caches.
 FLAT = at_most(2)
@@ -55,14 +55,14 @@ class Size:
         pass
 
 
-def _pushes(place: Place) -> Iterator[Side]:
-    yield Pushes("few", place.small)
-    yield Pushes("more", 1_000 if place.quick else 100_000)
-    yield Pushes("many", place.large)
+def _pushes(resources: ExperimentResources) -> Iterator[Side]:
+    yield Pushes("few", resources.small)
+    yield Pushes("more", 1_000 if resources.quick else 100_000)
+    yield Pushes("many", resources.large)
 
 
-def _sizes(place: Place) -> Iterator[Side]:
-    keys = 1_000 if place.quick else 100_000
+def _sizes(resources: ExperimentResources) -> Iterator[Side]:
+    keys = 1_000 if resources.quick else 100_000
     tracemalloc.start()
     try:
         window = traffic.full_window(keys)
@@ -73,9 +73,9 @@ def _sizes(place: Place) -> Iterator[Side]:
     yield Size("state", traffic.written_bytes(window.to_state()) / keys, keys=len(window))
 
 
-def _years(place: Place) -> Iterator[Side]:
+def _years(resources: ExperimentResources) -> Iterator[Side]:
     for kind in (traffic.DAILY, traffic.HOSTILE):
-        life = traffic.live(kind, 60 if place.quick else traffic.DAYS)
+        life = traffic.live(kind, 60 if resources.quick else traffic.DAYS)
         dropped = {"events": life.events, "dropped": life.window_dropped}
         yield Size(f"{kind.name}, window", life.last.window_bytes, keys=life.last.window_keys, **dropped)
         yield Size(f"{kind.name}, map", life.last.map_bytes, keys=life.last.map_keys, **dropped)

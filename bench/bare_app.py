@@ -1,6 +1,6 @@
 """What a gateway is compared with: a bare ASGI application and one round trip to the same store.
 
-    python -m semel.lab.bench.bare_app URL PORT
+    python -m bench.bare_app URL PORT
 
 It reads the body, whatever it is, commits one small document of the tenant that the header names, and says
 under which id. Nobody is asked who they are, nothing is validated, routed, counted or announced. The server

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import semel
-from semel.lab.bench import by_hand, gateway_rows, postgres_rows, redis_rows, window_rows, workload
-from semel.lab.bench.figures import Row, Unit, at_least, at_most
-from semel.lab.bench.plan import FLAT, Experiment, Place
-from semel.lab.bench.sides import (
+from bench import by_hand, gateway_rows, postgres_rows, redis_rows, window_rows, workload
+from bench.figures import Row, Unit, at_least, at_most
+from bench.plan import FLAT, Experiment, ExperimentResources
+from bench.sides import (
     AsyncCalls,
     CachedReplays,
-    Calls,
     Doubts,
     FreshCalls,
     HeldLoop,
     OldCalls,
     Side,
     StoreReplays,
+    SyncCalls,
     ThreadedCalls,
     timed_refunds,
 )
@@ -29,18 +29,18 @@ CROWD = 64
 PAUSE_MS = at_most(HeldLoop.HELD_S * 1e3 / 10)
 
 
-def _memory(_: Place) -> Iterator[Side]:
-    yield Calls("call", semel.open("memory://"))
+def _memory(_: ExperimentResources) -> Iterator[Side]:
+    yield SyncCalls("call", semel.open("memory://"))
     yield CachedReplays(
         "replay", semel.open("memory://"), workload.refund, payment_id="p-1", amount_minor=1, reason="x"
     )
     yield StoreReplays("store replay", semel.open("memory://"), keys=500)
 
 
-def _memory_growth(place: Place) -> Iterator[Side]:
+def _memory_growth(resources: ExperimentResources) -> Iterator[Side]:
     yield FreshCalls("call, few", 10)
     old = OldCalls("call, many", semel.open("memory://"))
-    workload.remember(old.ledger.store, place.large)
+    workload.remember(old.ledger.store, resources.large)
     workload.seal(old.ledger.store)
     yield old
     yield StoreReplays("replay, few", semel.open("memory://"), keys=10)
@@ -48,54 +48,54 @@ def _memory_growth(place: Place) -> Iterator[Side]:
     yield StoreReplays("replay, many", Ledger(old.ledger.store), keys=10)
 
 
-def _sqlite_sync(place: Place) -> Iterator[Side]:
-    yield Calls("call", place.ledger("sync"))
-    yield by_hand.ClaimAndSettle(place.file("by-hand"))
-    yield by_hand.TwoCommits(place.file("commits"))
+def _sqlite_sync(resources: ExperimentResources) -> Iterator[Side]:
+    yield SyncCalls("call", resources.ledger("sync"))
+    yield by_hand.ClaimAndSettle(resources.file("by-hand"))
+    yield by_hand.TwoCommits(resources.file("commits"))
 
 
-def _sqlite_async(place: Place) -> Iterator[Side]:
-    yield AsyncCalls("call", place.ledger("async"))
-    yield by_hand.TwoCommits(place.file("commits"))
+def _sqlite_async(resources: ExperimentResources) -> Iterator[Side]:
+    yield AsyncCalls("call", resources.ledger("async"))
+    yield by_hand.TwoCommits(resources.file("commits"))
 
 
-def _sqlite_loop(place: Place) -> Iterator[Side]:
-    yield HeldLoop("pause", place.file("held"))
+def _sqlite_loop(resources: ExperimentResources) -> Iterator[Side]:
+    yield HeldLoop("pause", resources.file("held"))
 
 
-def _sqlite_tasks(place: Place) -> Iterator[Side]:
-    yield AsyncCalls("calls", place.ledger("tasks"), CROWD)
-    yield by_hand.ClaimAndSettle(place.file("by-hand"))
+def _sqlite_tasks(resources: ExperimentResources) -> Iterator[Side]:
+    yield AsyncCalls("calls", resources.ledger("tasks"), CROWD)
+    yield by_hand.ClaimAndSettle(resources.file("by-hand"))
 
 
-def _sqlite_threads(place: Place) -> Iterator[Side]:
-    yield ThreadedCalls("calls", place.ledger("threads"), CROWD)
-    yield by_hand.ClaimAndSettle(place.file("by-hand"))
+def _sqlite_threads(resources: ExperimentResources) -> Iterator[Side]:
+    yield ThreadedCalls("calls", resources.ledger("threads"), CROWD)
+    yield by_hand.ClaimAndSettle(resources.file("by-hand"))
 
 
-def _sqlite_replay(place: Place) -> Iterator[Side]:
-    replays = StoreReplays("store replay", place.ledger("replay"), keys=100)
+def _sqlite_replay(resources: ExperimentResources) -> Iterator[Side]:
+    replays = StoreReplays("store replay", resources.ledger("replay"), keys=100)
     yield replays
     arguments = {"payment_id": "p-1", "amount_minor": 1, "reason": "x"}
-    yield CachedReplays("cache replay", place.ledger("cached"), workload.refund, **arguments)
+    yield CachedReplays("cache replay", resources.ledger("cached"), workload.refund, **arguments)
     keys = [record.asked.at.key for record in replays.ledger.records.list(limit=100)]
-    yield by_hand.RawSelect(place.file("replay"), keys)
+    yield by_hand.RawSelect(resources.file("replay"), keys)
 
 
-def _sqlite_growth(place: Place) -> Iterator[Side]:
-    for name, size in (("few", place.small), ("many", place.large)):
+def _sqlite_growth(resources: ExperimentResources) -> Iterator[Side]:
+    for name, size in (("few", resources.small), ("many", resources.large)):
         # Closed again before its history is made: a copy of a million rows holds the database for long.
-        with place.ledger(name) as ledger, ledger.step(conversation="first", step="refund-1"):
+        with resources.ledger(name) as ledger, ledger.step(conversation="first", step="refund-1"):
             timed_refunds(1)
-        workload.remember_in_bulk(place.file(name), size)
-        with place.ledger(name) as ledger:
+        workload.remember_in_bulk(resources.file(name), size)
+        with resources.ledger(name) as ledger:
             workload.seal(ledger.store)
-        yield StoreReplays(f"replay, {name}", place.ledger(name), keys=100)
-        yield OldCalls(f"call, {name}", place.ledger(name))
-        yield Doubts(f"doubt, {name}", place.ledger(name))
+        yield StoreReplays(f"replay, {name}", resources.ledger(name), keys=100)
+        yield OldCalls(f"call, {name}", resources.ledger(name))
+        yield Doubts(f"doubt, {name}", resources.ledger(name))
 
 
-def _cache(_: Place) -> Iterator[Side]:
+def _cache(_: ExperimentResources) -> Iterator[Side]:
     yield CachedReplays("plain", semel.open("memory://"), workload.note, payment_id="p-1")
     yield CachedReplays("rich", semel.open("memory://"), workload.pay, payment_id="p-1")
 

@@ -16,11 +16,11 @@ import redis
 import redis.asyncio
 
 import semel
+from bench.by_hand import ARGUMENTS, LEASE_US, OUTCOME, TERMS, WINDOW_US, key_of
+from bench.servers import RedisServer
+from bench.sides import settled_in
 from semel.kernel.clock import SYSTEM
 from semel.kernel.record import Address, Asked, Claim, Settle, State, apply
-from semel.lab.bench.by_hand import ARGUMENTS, LEASE_US, OUTCOME, TERMS, WINDOW_US, key_of
-from semel.lab.bench.sides import settled_in
-from semel.lab.servers import RedisServer
 from semel.ledger.ledger import Ledger
 from semel.stores.base import Store
 from semel.stores.redis.commands import Desk, lane
@@ -29,15 +29,15 @@ from semel.stores.redis.packing import digest_of, time
 Words = list[Any]
 
 
-class Pair(NamedTuple):
-    """What one guarded call says to the server."""
+class CallRequests(NamedTuple):
+    """The two requests of one guarded call."""
 
     claim: Words
     settle: Words
 
 
-class Writer:
-    """Writes the words of calls that nobody made yet, for the store under this prefix."""
+class RequestWriter:
+    """Writes the requests of calls that nobody made yet, for the store under this prefix."""
 
     def __init__(self, store: Store, server: RedisServer, prefix: str) -> None:
         lane_key = lane(0, prefix).lane
@@ -45,13 +45,13 @@ class Writer:
             self._desk = Desk(store, prefix, 1, client.hget(lane_key, "id"))
         self._made = 0
 
-    def pairs(self, count: int) -> Iterator[Pair]:
+    def requests(self, count: int) -> Iterator[CallRequests]:
         for number in range(self._made, self._made + count):
             at, token = Address("default", "tool", key_of(number)), SYSTEM.token()
             settle = Settle(at, token, State.DONE, OUTCOME, WINDOW_US)
             claim = Claim(asked(at, token), token, LEASE_US)
             self._desk.hold(claim, apply(None, claim, 0))
-            yield Pair(self._words(claim), self._words(settle))
+            yield CallRequests(self._words(claim), self._words(settle))
         self._made += count
 
     def claim(self, at: Address) -> Words:
@@ -75,21 +75,21 @@ def owned(settle: Words, claimed: Any) -> Words:
     return settle
 
 
-class Pairs:
+class TwoRoundTrips:
     """Two round trips for each call, one after the other."""
 
     name = "by hand"
 
     def __init__(self, server: RedisServer, prefix: str = "by-hand") -> None:
         self._ledger = semel.open(server.url(prefix))
-        self._writer = Writer(self._ledger.store, server, prefix)
+        self._writer = RequestWriter(self._ledger.store, server, prefix)
         self._client = redis.Redis(port=server.port)
 
     def round(self, count: int) -> float:
-        pairs = list(self._writer.pairs(count))
+        requests = list(self._writer.requests(count))
         execute: Any = self._client.execute_command
         began = perf_counter()
-        for claim, settle in pairs:
+        for claim, settle in requests:
             execute(*owned(settle, execute(*claim)))
         return (perf_counter() - began) / count
 
@@ -101,7 +101,7 @@ class Pairs:
         self._ledger.close()
 
 
-class AsyncPairs:
+class AsyncTwoRoundTrips:
     """Two round trips for each call, by so many tasks on one loop: a client and its pool, as it comes."""
 
     name = "by hand"
@@ -109,23 +109,23 @@ class AsyncPairs:
     def __init__(self, server: RedisServer, tasks: int = 1, prefix: str = "by-hand") -> None:
         self._tasks = tasks
         self._ledger = semel.open(server.url(prefix))
-        self._writer = Writer(self._ledger.store, server, prefix)
+        self._writer = RequestWriter(self._ledger.store, server, prefix)
         self._runner = asyncio.Runner()
         self._client = redis.asyncio.Redis(port=server.port)
 
     def round(self, count: int) -> float:
         each = count // self._tasks
-        work = [list(self._writer.pairs(each)) for _ in range(self._tasks)]
+        work = [list(self._writer.requests(each)) for _ in range(self._tasks)]
         return self._runner.run(self._all(work)) / (each * self._tasks)
 
-    async def _all(self, work: list[list[Pair]]) -> float:
+    async def _all(self, work: list[list[CallRequests]]) -> float:
         began = perf_counter()
         await asyncio.gather(*map(self._one_after_the_other, work))
         return perf_counter() - began
 
-    async def _one_after_the_other(self, pairs: list[Pair]) -> None:
+    async def _one_after_the_other(self, requests: list[CallRequests]) -> None:
         execute: Any = self._client.execute_command
-        for claim, settle in pairs:
+        for claim, settle in requests:
             await execute(*owned(settle, await execute(*claim)))
 
     def did(self) -> dict[str, int]:
@@ -145,7 +145,7 @@ def gets(ledger: Ledger, prefix: str) -> list[Words]:
 
 def claims(ledger: Ledger, server: RedisServer, prefix: str) -> list[Words]:
     """For each record of the ledger the words that claim its key, and are told its settlement."""
-    writer = Writer(ledger.store, server, prefix)
+    writer = RequestWriter(ledger.store, server, prefix)
     return [writer.claim(record.asked.at) for record in ledger.records.list(limit=100)]
 
 

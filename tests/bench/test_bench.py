@@ -9,19 +9,18 @@ import orjson
 import pytest
 
 import semel
-from semel.lab import bench
-from semel.lab.bench import by_hand, workload
-from semel.lab.bench.experiments import CROWD, EXPERIMENTS
-from semel.lab.bench.figures import Figure, Goal, Row, Unit, figure
-from semel.lab.bench.run import QUICK_ROUNDS, file_system
-from semel.lab.bench.sides import CachedReplays, Doubts, StoreReplays
+from bench import by_hand, render, workload
+from bench.experiments import CROWD, EXPERIMENTS
+from bench.figures import BenchReport, Figure, Goal, Row, Unit, figure
+from bench.run import QUICK_ROUNDS, file_system, measure, names
+from bench.sides import CachedReplays, Doubts, StoreReplays
 from semel.ledger.ledger import Ledger
 from semel.stores.memory import MemoryStore
 
 # The warm-up round does the same work.
 ROUNDS = QUICK_ROUNDS + 1
 
-# What needs a server is in test_bench_servers.py.
+# What needs a server is in test_servers.py.
 LOCAL = [one for one in EXPERIMENTS if one.needs is None]
 
 
@@ -31,12 +30,12 @@ def run(tmp_path_factory):
     steps: list[tuple[str, int, int]] = []
     before = len(workload.effects)
     rows = [one.name for one in LOCAL]
-    report = bench.run(rows, quick=True, directory=str(directory), progress=lambda *step: steps.append(step))
+    report = measure(rows, quick=True, directory=str(directory), progress=lambda *step: steps.append(step))
     return report, len(workload.effects) - before, steps, list(directory.iterdir())
 
 
 @pytest.fixture
-def report(run) -> bench.Report:
+def report(run) -> BenchReport:
     return run[0]
 
 
@@ -52,7 +51,7 @@ def test_every_row_has_a_figure(report) -> None:
 
 
 def test_a_name_means_one_row(report) -> None:
-    assert len(bench.names()) == len(set(bench.names()))
+    assert len(names()) == len(set(names()))
 
 
 def test_nothing_is_left_on_the_disk(run) -> None:
@@ -187,14 +186,14 @@ def test_a_replay_from_the_cache_does_not_ask_the_store() -> None:
 
 
 def test_only_the_rows_that_were_asked_for_are_measured(tmp_path) -> None:
-    report = bench.run(["cache-rich", "memory"], quick=True, directory=str(tmp_path))
+    report = measure(["cache-rich", "memory"], quick=True, directory=str(tmp_path))
     measured = [figure.row.name for figure in report.figures]
     assert measured == ["memory-call", "memory-replay", "memory-store-replay", "cache-rich"]
 
 
 def test_an_unknown_row_is_refused_before_anything_runs(tmp_path) -> None:
     with pytest.raises(ValueError, match="no row nonsense; there are memory, "):
-        bench.run(["nonsense"], quick=True, directory=str(tmp_path))
+        measure(["nonsense"], quick=True, directory=str(tmp_path))
     assert os.listdir(tmp_path) == []
 
 
@@ -249,16 +248,16 @@ def test_a_verdict_says_whether_the_goal_is_kept(goal, value, verdict) -> None:
 
 
 def test_a_quick_run_says_that_it_means_nothing(report) -> None:
-    assert "mean nothing" in bench.plain(report)
-    assert "mean nothing" in bench.markdown(report)
-    told = orjson.loads(bench.as_json(report))
+    assert "mean nothing" in render.plain(report)
+    assert "mean nothing" in render.markdown(report)
+    told = orjson.loads(render.as_json(report))
     assert told["comparable"] is False
     assert {each["verdict"] for each in told["figures"]} == {None}
-    assert not {"reached", "missed"} & set(bench.markdown(report).split())
+    assert not {"reached", "missed"} & set(render.markdown(report).split())
 
 
 def test_json_holds_every_round_and_what_was_done(report) -> None:
-    told = orjson.loads(bench.as_json(report))
+    told = orjson.loads(render.as_json(report))
     assert [len(each["rounds"]) for each in told["figures"]] == [QUICK_ROUNDS] * len(report.figures)
     assert told["did"] == report.did
     assert told["machine"]["sqlite"] == sqlite3.sqlite_version
@@ -267,12 +266,12 @@ def test_json_holds_every_round_and_what_was_done(report) -> None:
 def test_the_table_names_a_goal_that_was_missed() -> None:
     missed = Figure(Row("r", "a call", Unit.MICROSECONDS, Goal("≤", 15), "ours"), (20.0, 20.0, 21.0))
     rate = Figure(Row("s", "replays", Unit.PER_SECOND, Goal("≥", 250_000), "ours"), (1_234_567.0,))
-    report = bench.Report(False, {"cores": "2"}, [missed, rate])
+    report = BenchReport(False, {"cores": "2"}, [missed, rate])
     assert report.missed == [missed]
-    assert "| a call | ≤ 15.00 µs | 20.00 µs | missed |" in bench.markdown(report)
-    assert "| replays | ≥ 250 000 /s | 1 234 567 /s | reached |" in bench.markdown(report)
-    assert "mean nothing" not in bench.plain(report)
-    assert bench.table(report).row_count == 2
+    assert "| a call | ≤ 15.00 µs | 20.00 µs | missed |" in render.markdown(report)
+    assert "| replays | ≥ 250 000 /s | 1 234 567 /s | reached |" in render.markdown(report)
+    assert "mean nothing" not in render.plain(report)
+    assert render.table(report).row_count == 2
 
 
 def test_the_file_system_is_that_of_the_nearest_mount(tmp_path) -> None:

@@ -15,11 +15,11 @@ import psycopg
 import redis
 
 import semel
+from bench.by_hand_redis import RequestWriter, Words
+from bench.servers import PostgresServer, RedisServer
+from bench.sides import timed_refunds
+from bench.workload import seal
 from semel.kernel.clock import SYSTEM
-from semel.lab.bench.by_hand_redis import Words, Writer
-from semel.lab.bench.sides import timed_refunds
-from semel.lab.bench.workload import seal
-from semel.lab.servers import PostgresServer, RedisServer
 
 # So many steps are on their way at once: more would only fill the server's buffers.
 _ROW = 1_000
@@ -31,12 +31,12 @@ _WINDOW_US = 86_400_000_000
 def remember_in_redis(server: RedisServer, prefix: str, count: int) -> None:
     """So many settled records more, all of their events sealed."""
     with semel.open(server.url(prefix)) as ledger:
-        pairs = Writer(ledger.store, server, prefix).pairs(count)
+        requests = RequestWriter(ledger.store, server, prefix).requests(count)
         with socket.create_connection(("127.0.0.1", server.port)) as connection:
             reader = hiredis.Reader()
-            while row := list(islice(pairs, _ROW)):
-                _say(connection, reader, [pair.claim for pair in row])
-                _say(connection, reader, [pair.settle for pair in row])
+            while row := list(islice(requests, _ROW)):
+                _say(connection, reader, [call.claim for call in row])
+                _say(connection, reader, [call.settle for call in row])
         seal(ledger.store)
         _file_as_closing(ledger.store, server)
 

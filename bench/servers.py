@@ -1,4 +1,4 @@
-"""Private servers for the lab: on free loopback ports, in directories of their own, ended by their id.
+"""Private servers for the bench: on free loopback ports, in directories of their own, ended by their id.
 
 PostgreSQL refuses to run as root, and no server needs to: where we are root, it runs as a user of no rights.
 """
@@ -34,7 +34,7 @@ class ServerMissing(Exception):
     """There is no such server here; the text says in one line why, and what to do."""
 
 
-class Server(ABC):
+class PrivateServer(ABC):
     """A server process in a directory of its own. Everything of it is gone when it is closed."""
 
     title: str
@@ -90,7 +90,7 @@ class Server(ABC):
             process.wait(_START_S)
 
 
-class RedisServer(Server):
+class RedisServer(PrivateServer):
     """Redis with an append-only file that is forced to disk every second, as its documentation advises."""
 
     title = "Redis"
@@ -129,7 +129,7 @@ class RedisServer(Server):
         return f"{_version(redis_binary())} (append-only file, appendfsync everysec)"
 
 
-class PostgresServer(Server):
+class PostgresServer(PrivateServer):
     """PostgreSQL as its makers set it up: fsync and synchronous_commit are on."""
 
     title = "PostgreSQL"
@@ -186,7 +186,7 @@ def redis_binary() -> str:
     if found is None:
         raise ServerMissing("Redis is not installed: apt-get install redis-server")
     # The store needs hiredis; redis-py is what it is compared with.
-    _need("Redis", hiredis="redis", redis="lab")
+    _need("Redis", hiredis="redis", redis="dev")
     return found
 
 

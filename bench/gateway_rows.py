@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Literal
 
-from semel.flow.flow import Policy
-from semel.flow.lock import LockPolicy
-from semel.lab.bench.figures import Row, Unit, at_least, at_most
-from semel.lab.bench.gateway_sides import (
+from bench.figures import Row, Unit, at_least, at_most
+from bench.gateway_sides import (
     NO_LIMIT,
     BareWrites,
     Beginnings,
+    HttpServer,
     OnSchedule,
-    Served,
     Starts,
     StoreStarts,
     api_key,
@@ -25,9 +23,11 @@ from semel.lab.bench.gateway_sides import (
     gateway,
     tenants,
 )
-from semel.lab.bench.plan import FLAT, Experiment, Place
-from semel.lab.bench.sides import Side
-from semel.lab.bench.window_rows import Size
+from bench.plan import FLAT, Experiment, ExperimentResources
+from bench.sides import Side
+from bench.window_rows import Size
+from semel.flow.flow import Policy
+from semel.flow.lock import LockPolicy
 
 Kind = Literal["redis", "postgres"]
 
@@ -48,28 +48,28 @@ TITLES: dict[Kind | None, str] = {None: "SQLite FULL", "redis": "Redis", "postgr
 NAMES: dict[Kind | None, str] = {None: "sqlite", "redis": "redis", "postgres": "postgres"}
 
 
-def _urls(place: Place, kind: Kind | None) -> Callable[[str], str]:
+def _urls(resources: ExperimentResources, kind: Kind | None) -> Callable[[str], str]:
     """Stores of this kind by name, each of them empty. ServerMissing if there is no such server."""
     if kind is None:
-        return lambda name: f"sqlite:///{place.file(name)}"
-    server = place.redis() if kind == "redis" else place.postgres()
+        return lambda name: f"sqlite:///{resources.file(name)}"
+    server = resources.redis() if kind == "redis" else resources.postgres()
     # One PostgreSQL serves all experiments: its schemas are told apart by theirs.
-    return lambda name: server.url(f"{place.directory.name.replace('-', '_')}_{name}")
+    return lambda name: server.url(f"{resources.directory.name.replace('-', '_')}_{name}")
 
 
-def _gateway(place: Place, url: str, *flags: str) -> Served:
-    return place.ending.enter_context(gateway(place.directory, url, *flags))
+def _gateway(resources: ExperimentResources, url: str, *flags: str) -> HttpServer:
+    return resources.ending.enter_context(gateway(resources.directory, url, *flags))
 
 
 # --- run starts -----------------------------------------------------------------------------------
 
 
-def _starts(kind: Kind | None) -> Callable[[Place], Iterator[Side]]:
-    def sides(place: Place) -> Iterator[Side]:
-        url, whose = _urls(place, kind), tenants(TENANTS)
+def _starts(kind: Kind | None) -> Callable[[ExperimentResources], Iterator[Side]]:
+    def sides(resources: ExperimentResources) -> Iterator[Side]:
+        url, whose = _urls(resources, kind), tenants(TENANTS)
         ours, theirs = url("gateway"), url("bare")
-        yield Starts("starts", ours, [_gateway(place, ours, "--dev")], whose, connections=CONNECTIONS)
-        served = place.ending.enter_context(bare(place.directory, theirs))
+        yield Starts("starts", ours, [_gateway(resources, ours, "--dev")], whose, connections=CONNECTIONS)
+        served = resources.ending.enter_context(bare(resources.directory, theirs))
         yield BareWrites(theirs, served, whose, CONNECTIONS)
 
     return sides
@@ -89,25 +89,25 @@ def _starts_experiment(kind: Kind | None) -> Experiment:
 # --- one hot tenant -------------------------------------------------------------------------------
 
 
-def _hot_at_the_store(kind: Kind | None) -> Callable[[Place], Iterator[Side]]:
+def _hot_at_the_store(kind: Kind | None) -> Callable[[ExperimentResources], Iterator[Side]]:
     lock = LockPolicy(retry="jitter", wait_us=LOCK_WAIT_S * 1_000_000)
 
-    def sides(place: Place) -> Iterator[Side]:
-        url = _urls(place, kind)
+    def sides(resources: ExperimentResources) -> Iterator[Side]:
+        url = _urls(resources, kind)
         yield StoreStarts("atomic", url("atomic"), Policy("atomic"), callers=CROWD)
         yield StoreStarts("lock", url("lock"), Policy("lock", lock), callers=CROWD, share=LOCK_SHARE)
 
     return sides
 
 
-def _hot_over_http(place: Place) -> Iterator[Side]:
-    url = _urls(place, None)
+def _hot_over_http(resources: ExperimentResources) -> Iterator[Side]:
+    url = _urls(resources, None)
     flags = {
         "atomic": ("--admission=atomic",),
         "lock": ("--admission=lock", "--lock-retry=jitter", f"--lock-wait={LOCK_WAIT_S}s"),
     }
     for name, share in (("atomic", 1.0), ("lock", LOCK_SHARE)):
-        two = [_gateway(place, url(name), "--dev", *flags[name]) for _ in range(2)]
+        two = [_gateway(resources, url(name), "--dev", *flags[name]) for _ in range(2)]
         yield Starts(name, url(name), two, tenants(1, "hot"), connections=CROWD, limit=NO_LIMIT, share=share)
 
 
@@ -124,21 +124,21 @@ def _hot_experiment(kind: Kind | None) -> Experiment:
 # --- many tenants, credentials, latency -----------------------------------------------------------
 
 
-def _many_tenants(place: Place) -> Iterator[Side]:
-    url = _urls(place, None)("tenants")
-    served = [_gateway(place, url, "--dev")]
-    many = tenants(place.small)
+def _many_tenants(resources: ExperimentResources) -> Iterator[Side]:
+    url = _urls(resources, None)("tenants")
+    served = [_gateway(resources, url, "--dev")]
+    many = tenants(resources.small)
     yield Starts("many", url, served, many, connections=CONNECTIONS)
     yield Starts("one", url, served, tenants(1, "one"), connections=CONNECTIONS, limit=NO_LIMIT)
     whose = tenants(1, "known")
-    known = [_gateway(place, url)]
+    known = [_gateway(resources, url)]
     key = api_key(url, whose[0])
     yield Starts("known", url, known, whose, connections=CONNECTIONS, limit=NO_LIMIT, api_key=key)
 
 
-def _latency(place: Place) -> Iterator[Side]:
-    url = _urls(place, None)("latency")
-    served = _gateway(place, url, "--dev")
+def _latency(resources: ExperimentResources) -> Iterator[Side]:
+    url = _urls(resources, None)("latency")
+    served = _gateway(resources, url, "--dev")
     top = Starts("top", url, [served], tenants(TENANTS), connections=CONNECTIONS)
     yield top
     # More connections than requests are ever on their way: what waits, waits for the gateway.
@@ -148,21 +148,21 @@ def _latency(place: Place) -> Iterator[Side]:
 # --- the process ----------------------------------------------------------------------------------
 
 
-def _memory(place: Place) -> Iterator[Side]:
-    url = _urls(place, None)("memory")
-    served = _gateway(place, url, "--dev")
+def _memory(resources: ExperimentResources) -> Iterator[Side]:
+    url = _urls(resources, None)("memory")
+    served = _gateway(resources, url, "--dev")
     starts = Starts("starts", url, [served], tenants(TENANTS), connections=CONNECTIONS, limit=NO_LIMIT)
-    place.ending.callback(starts.close)
+    resources.ending.callback(starts.close)
     done = 0
-    for name, runs in (("few", place.small), ("many", 300 if place.quick else 100_000)):
+    for name, runs in (("few", resources.small), ("many", 300 if resources.quick else 100_000)):
         while done < runs:
-            starts.begin(place.small)
-            done += place.small
+            starts.begin(resources.small)
+            done += resources.small
         yield Size(name, served.memory_bytes(), runs=starts.did()["runs"])
 
 
-def _beginnings(place: Place) -> Iterator[Side]:
-    yield Beginnings("ready", place.directory, _urls(place, None)("beginnings"))
+def _beginnings(resources: ExperimentResources) -> Iterator[Side]:
+    yield Beginnings("ready", resources.directory, _urls(resources, None)("beginnings"))
 
 
 EXPERIMENTS: tuple[Experiment, ...] = (

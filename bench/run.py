@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from semel.lab.bench.experiments import EXPERIMENTS
-from semel.lab.bench.figures import Report, Row, figure
-from semel.lab.bench.plan import Experiment, Grounds, Place
-from semel.lab.bench.sides import Side
-from semel.lab.servers import ServerMissing
+from bench.experiments import EXPERIMENTS
+from bench.figures import BenchReport, Row, figure
+from bench.plan import Experiment, ExperimentResources, RunResources
+from bench.servers import ServerMissing
+from bench.sides import Side
 
 # Odd, so that the median is one of them; enough that a disturbed third does not move it.
 ROUNDS, QUICK_ROUNDS = 15, 2
@@ -23,33 +23,33 @@ Progress = Callable[[str, int, int], None]
 """Told what is going on, how many steps are done, and how many there are."""
 
 
-def run(
+def measure(
     rows: Sequence[str] | None = None,
     quick: bool = False,
     directory: str | None = None,
     progress: Progress | None = None,
-) -> Report:
+) -> BenchReport:
     """The figures of these rows, or of all. ValueError if there is no such row.
 
     Files are made in a new directory inside `directory` (the current one if None), because a temporary
     directory is often kept in memory, where a commit costs nothing. Nothing of it is left.
     """
     chosen = choose(rows)
-    told = _Told(progress or (lambda *_: None), len(chosen) * (2 + _rounds(quick)))
+    step = _StepCounter(progress or (lambda *_: None), len(chosen) * (2 + _rounds(quick)))
     with (
         tempfile.TemporaryDirectory(prefix="semel-bench-", dir=directory or os.getcwd()) as inside,
         ExitStack() as ending,
     ):
         # Servers that may not run as root have to find their own directory inside.
         os.chmod(inside, 0o711)
-        report = Report(quick, machine(inside))
-        grounds = Grounds(Path(inside), ending, report.machine)
+        report = BenchReport(quick, machine(inside))
+        shared = RunResources(Path(inside).resolve(), ending, report.machine)
         missing: set[str | None] = set()
         for experiment, wanted in chosen:
             if experiment.needs in missing:
                 continue
             try:
-                _measure(experiment, wanted, grounds, report, told)
+                _measure_one(experiment, wanted, shared, report, step)
             except ServerMissing as why:
                 missing.add(experiment.needs)
                 report.left_out.append(f"The rows of {experiment.needs} are left out. {why}")
@@ -73,7 +73,7 @@ def _rounds(quick: bool) -> int:
     return QUICK_ROUNDS if quick else ROUNDS
 
 
-class _Told:
+class _StepCounter:
     """Counts the steps for whoever wants to watch."""
 
     def __init__(self, progress: Progress, total: int) -> None:
@@ -84,28 +84,32 @@ class _Told:
         self._done += 1
 
 
-def _measure(
-    experiment: Experiment, wanted: tuple[Row, ...], grounds: Grounds, report: Report, told: _Told
+def _measure_one(
+    experiment: Experiment,
+    wanted: tuple[Row, ...],
+    shared: RunResources,
+    report: BenchReport,
+    step: _StepCounter,
 ) -> None:
     count = experiment.quick_operations if report.quick else experiment.operations
     with ExitStack() as opened:
-        told(f"{experiment.name}: {experiment.preparing}")
-        place = Place(grounds.directory / experiment.name, report.quick, grounds, opened)
-        place.directory.mkdir()
+        step(f"{experiment.name}: {experiment.preparing}")
+        resources = ExperimentResources(shared.directory / experiment.name, report.quick, shared, opened)
+        resources.directory.mkdir()
         sides: list[Side] = []
-        for side in experiment.sides(place):
+        for side in experiment.sides(resources):
             opened.callback(side.close)
             sides.append(side)
-        samples = _samples(sides, count, _rounds(report.quick), lambda: told(experiment.name))
+        samples = _samples(sides, count, _rounds(report.quick), lambda: step(experiment.name))
         report.figures.extend(figure(row, samples) for row in wanted)
         report.did[experiment.name] = {side.name: side.did() for side in sides}
 
 
-def _samples(sides: list[Side], count: int, rounds: int, told: Callable[[], None]) -> dict[str, list[float]]:
+def _samples(sides: list[Side], count: int, rounds: int, step: Callable[[], None]) -> dict[str, list[float]]:
     """Seconds per operation of every side in every round; a first round warms up and does not count."""
     samples: dict[str, list[float]] = {side.name: [] for side in sides}
     for number in range(rounds + 1):
-        told()
+        step()
         # Who goes first changes, so that nobody always follows the same neighbour.
         for side in sides if number % 2 else reversed(sides):
             took = side.round(count)

@@ -12,10 +12,10 @@ from time import perf_counter
 from typing import Any, Protocol
 
 import semel
+from bench import by_hand, workload
 from semel.call.cache import SettledCache
 from semel.kernel.clock import SYSTEM
 from semel.kernel.record import State
-from semel.lab.bench import by_hand, workload
 from semel.ledger.ledger import Ledger
 from semel.stores.base import CountRecords, ListRecords, ReadEvents
 
@@ -64,7 +64,7 @@ def settled_in(ledger: Ledger) -> dict[str, int]:
     return {"settled": settled, "events": events}
 
 
-class Calls(Ledgered):
+class SyncCalls(Ledgered):
     """Guarded calls of one synchronous caller, one after the other."""
 
     def round(self, count: int) -> float:
@@ -73,7 +73,7 @@ class Calls(Ledgered):
             return timed_refunds(count)
 
 
-class OldCalls(Calls):
+class OldCalls(SyncCalls):
     """Guarded calls on a store with a history, which is not counted event by event."""
 
     def did(self) -> dict[str, int]:
@@ -107,11 +107,11 @@ class FreshCalls:
 
     def __init__(self, name: str, size: int) -> None:
         self.name, self._size = name, size
-        self._last: Calls | None = None
+        self._last: SyncCalls | None = None
 
     def round(self, count: int) -> float:
         self.close()
-        self._last = Calls(self.name, semel.open("memory://"))
+        self._last = SyncCalls(self.name, semel.open("memory://"))
         self._last.round(self._size)  # and by the way its background thread is running
         return self._last.round(count)
 

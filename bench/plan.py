@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Literal
 
 import semel
-from semel.lab.bench.figures import Row, at_most
-from semel.lab.bench.sides import Side
-from semel.lab.distance import Distance
-from semel.lab.servers import PostgresServer, RedisServer
+from bench.distance import Distance
+from bench.figures import Row, at_most
+from bench.servers import PostgresServer, RedisServer
+from bench.sides import Side
 from semel.ledger.ledger import Ledger
 
 # Cost must not grow with history; what is left is the depth of the trees and the width of the caches.
@@ -20,7 +20,7 @@ FLAT = at_most(1.5)
 
 
 @dataclass
-class Grounds:
+class RunResources:
     """What the experiments of a run share: a directory, and the servers that are slow to make."""
 
     directory: Path
@@ -37,12 +37,12 @@ class Grounds:
 
 
 @dataclass(frozen=True)
-class Place:
+class ExperimentResources:
     """Where an experiment keeps its files and servers, and how long a history it makes."""
 
     directory: Path
     quick: bool
-    grounds: Grounds
+    shared: RunResources
     ending: ExitStack  # ends what was started, when the experiment does
 
     def file(self, name: str) -> str:
@@ -54,11 +54,11 @@ class Place:
     def redis(self, name: str = "redis") -> RedisServer:
         """A Redis of the experiment's own. ServerMissing if there is none."""
         server = self.ending.enter_context(RedisServer(self.directory / name))
-        self.grounds.facts["redis"] = server.described()
+        self.shared.facts["redis"] = server.described()
         return server
 
     def postgres(self) -> PostgresServer:
-        return self.grounds.postgres()
+        return self.shared.postgres()
 
     def away(self, port: int, round_trip_s: float) -> int:
         """A port that leads to that one over a distance."""
@@ -79,7 +79,7 @@ class Experiment:
 
     name: str
     rows: tuple[Row, ...]
-    sides: Callable[[Place], Iterator[Side]]
+    sides: Callable[[ExperimentResources], Iterator[Side]]
     operations: int
     quick_operations: int
     preparing: str = "preparing"

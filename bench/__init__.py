@@ -1,4 +1,4 @@
-"""`semel bench`: the README's figures, side by side with raw store operations, in one run.
+"""`make bench`: the README's figures, side by side with raw store operations, in one run.
 
 Everything is on that is on by default: audit, heartbeat, cache. "By hand" is the same durable writes with
 plain sqlite3 (by_hand.py), redis-py (by_hand_redis.py) or pgbench (by_hand_postgres.py), as durable as the
@@ -12,24 +12,6 @@ round, and the best round flatters.
 A guarded call is one with new arguments in an open step; opening the step is not counted. Rows about a
 million records make them in bulk first: by the store's own commands in memory, by its steps in a pipeline on
 Redis, by two statements in SQLite and PostgreSQL. All their events are sealed before it counts.
+
+It is no part of the wheel: it runs where the repository is. `python -m bench --help` says how.
 """
-
-from semel.lab.bench.figures import Figure, Goal, Report, Row, Unit
-from semel.lab.bench.render import as_json, data, markdown, plain, table
-from semel.lab.bench.run import Progress, names, run
-
-__all__ = [
-    "Figure",
-    "Goal",
-    "Progress",
-    "Report",
-    "Row",
-    "Unit",
-    "as_json",
-    "data",
-    "markdown",
-    "names",
-    "plain",
-    "run",
-    "table",
-]

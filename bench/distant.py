@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from time import perf_counter
 
 import semel
-from semel.lab.bench.figures import Row, Unit
-from semel.lab.bench.sides import AsyncCalls, Calls, Side, ThreadedCalls
+from bench.figures import Row, Unit
+from bench.sides import AsyncCalls, Side, SyncCalls, ThreadedCalls
 
 ROUND_TRIP_S = 0.001
 CROWD = 64
@@ -24,7 +24,7 @@ _CALLERS = {
 def distant_rows(name: str, title: str, said: str) -> tuple[Row, ...]:
     """How far it really was, and then what a guarded call took."""
     nothing = f"{title} 1 ms away: one {said} by hand"
-    empty = Row(f"{name}-distance-empty", nothing, Unit.MILLISECONDS, None, RoundTrips.name)
+    empty = Row(f"{name}-distance-empty", nothing, Unit.MILLISECONDS, None, EmptyRoundTrips.name)
     return empty, *(row for side in _CALLERS for row in _rows(name, title, side))
 
 
@@ -35,7 +35,7 @@ def _rows(name: str, title: str, side: str) -> Iterator[Row]:
     yield Row(f"{name}-distance-{side}-rate", f"{work}s", Unit.PER_SECOND, None, side)
 
 
-class RoundTrips:
+class EmptyRoundTrips:
     """Round trips of one caller that ask for nothing."""
 
     name = "empty"
@@ -60,7 +60,7 @@ class RoundTrips:
 
 def distant_sides(url: Callable[[str], str]) -> Iterator[Side]:
     """`url(name)` is that of an empty store which is that far away."""
-    yield Calls("sync", semel.open(url("sync")))
+    yield SyncCalls("sync", semel.open(url("sync")))
     yield AsyncCalls("async", semel.open(url("async")))
     yield ThreadedCalls("threads", semel.open(url("threads")), CROWD)
     yield AsyncCalls("tasks", semel.open(url("tasks")), CROWD)

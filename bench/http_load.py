@@ -16,7 +16,7 @@ HOST = "127.0.0.1"
 _LENGTH = b"content-length:"
 
 
-class Reply(NamedTuple):
+class HttpReply(NamedTuple):
     status: int
     body: bytes
     took_s: float  # since the request was sent; on a schedule, since it was due
@@ -41,18 +41,18 @@ def is_ready(port: int) -> bool:
         connection.close()
 
 
-class Connection:
+class HttpConnection:
     """One request after the other."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
 
-    async def ask(self, sent: bytes, since: float) -> Reply:
+    async def ask(self, sent: bytes, since: float) -> HttpReply:
         self._writer.write(sent)
         head = await self._reader.readuntil(b"\r\n\r\n")
         body = await self._reader.readexactly(_length(head))
         # "HTTP/1.1 200 OK": the second word.
-        return Reply(int(head[9:12]), body, perf_counter() - since)
+        return HttpReply(int(head[9:12]), body, perf_counter() - since)
 
     async def close(self) -> None:
         self._writer.close()
@@ -65,7 +65,7 @@ def _length(head: bytes) -> int:
     return int(head[at : head.index(b"\r\n", at)])
 
 
-class Load:
+class HttpLoad:
     """So many connections, dealt out over these ports, on an event loop of their own.
 
     They are opened before the clock starts and closed after it stops: a server does not keep them while
@@ -79,15 +79,15 @@ class Load:
         self._runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
         self._ports = [ports[number % len(ports)] for number in range(connections)]
 
-    def crowd(self, requests: Sequence[bytes]) -> tuple[list[Reply], float]:
+    def crowd(self, requests: Sequence[bytes]) -> tuple[list[HttpReply], float]:
         """Every connection asks again as soon as it is answered: the replies in order, and the seconds."""
         return self._runner.run(self._crowd(requests))
 
-    async def _crowd(self, requests: Sequence[bytes]) -> tuple[list[Reply], float]:
-        replies: list[Reply] = [Reply(0, b"", 0.0)] * len(requests)
+    async def _crowd(self, requests: Sequence[bytes]) -> tuple[list[HttpReply], float]:
+        replies: list[HttpReply] = [HttpReply(0, b"", 0.0)] * len(requests)
         left = iter(enumerate(requests))
 
-        async def caller(connection: Connection) -> None:
+        async def caller(connection: HttpConnection) -> None:
             for number, sent in left:
                 replies[number] = await connection.ask(sent, perf_counter())
 
@@ -96,14 +96,14 @@ class Load:
             await asyncio.gather(*map(caller, connections))
             return replies, perf_counter() - began
 
-    def schedule(self, requests: Sequence[bytes], per_second: float) -> list[Reply]:
+    def schedule(self, requests: Sequence[bytes], per_second: float) -> list[HttpReply]:
         """Requests go out when they are due, however the server keeps up; waiting for a connection counts."""
         return self._runner.run(self._schedule(requests, per_second))
 
-    async def _schedule(self, requests: Sequence[bytes], per_second: float) -> list[Reply]:
-        free: asyncio.Queue[Connection] = asyncio.Queue()
+    async def _schedule(self, requests: Sequence[bytes], per_second: float) -> list[HttpReply]:
+        free: asyncio.Queue[HttpConnection] = asyncio.Queue()
 
-        async def send(sent: bytes, due: float) -> Reply:
+        async def send(sent: bytes, due: float) -> HttpReply:
             connection = await free.get()
             reply = await connection.ask(sent, due)
             free.put_nowait(connection)
@@ -127,9 +127,9 @@ class Load:
 
 
 @asynccontextmanager
-async def _open(ports: Sequence[int]) -> AsyncIterator[list[Connection]]:
+async def _open(ports: Sequence[int]) -> AsyncIterator[list[HttpConnection]]:
     opened = await asyncio.gather(*(asyncio.open_connection(HOST, port) for port in ports))
-    connections = [Connection(reader, writer) for reader, writer in opened]
+    connections = [HttpConnection(reader, writer) for reader, writer in opened]
     try:
         yield connections
     finally:

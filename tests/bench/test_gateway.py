@@ -8,17 +8,17 @@ from contextlib import contextmanager
 
 import pytest
 
+from bench.experiments import EXPERIMENTS
+from bench.figures import BenchReport
+from bench.gateway_rows import CROWD, LOCK_SHARE, TENANTS
+from bench.gateway_sides import ACTIVE_MAX, Beginnings, Starts, StoreStarts, check, gateway, tenants
+from bench.http_load import HttpLoad, HttpReply, request
+from bench.run import QUICK_ROUNDS, measure
+from bench.servers import ServerMissing
 from semel.flow.flow import Policy
-from semel.lab import bench
-from semel.lab.bench.experiments import EXPERIMENTS
-from semel.lab.bench.gateway_rows import CROWD, LOCK_SHARE, TENANTS
-from semel.lab.bench.gateway_sides import ACTIVE_MAX, Beginnings, Starts, StoreStarts, check, gateway, tenants
-from semel.lab.bench.http_load import Load, Reply, request
-from semel.lab.bench.run import QUICK_ROUNDS
-from semel.lab.servers import ServerMissing
 from semel.stores.documents import Count, Fetch
 from semel.stores.urls import open_store
-from tests.unit.test_bench_servers import need, open_to_all
+from tests.bench.test_servers import need, open_to_all
 
 # The warm-up round does the same work.
 ROUNDS = QUICK_ROUNDS + 1
@@ -34,24 +34,24 @@ def operations(name: str) -> int:
 
 
 @pytest.fixture(scope="module")
-def local(tmp_path_factory) -> bench.Report:
+def local(tmp_path_factory) -> BenchReport:
     rows = [one.name for one in GATEWAY if one.needs == "gateway"]
-    return bench.run(rows, quick=True, directory=str(tmp_path_factory.mktemp("bench")))
+    return measure(rows, quick=True, directory=str(tmp_path_factory.mktemp("bench")))
 
 
-def on_a_server(kind: str) -> bench.Report:
+def on_a_server(kind: str) -> BenchReport:
     need(kind)
     with open_to_all() as directory:
-        return bench.run([f"gateway-{kind}", f"gateway-hot-{kind}"], quick=True, directory=str(directory))
+        return measure([f"gateway-{kind}", f"gateway-hot-{kind}"], quick=True, directory=str(directory))
 
 
 @pytest.fixture(scope="module")
-def redis() -> bench.Report:
+def redis() -> BenchReport:
     return on_a_server("redis")
 
 
 @pytest.fixture(scope="module")
-def postgres() -> bench.Report:
+def postgres() -> BenchReport:
     return on_a_server("postgres")
 
 
@@ -61,7 +61,7 @@ def store(request) -> str:
 
 
 @pytest.fixture
-def report(store, request) -> bench.Report:
+def report(store, request) -> BenchReport:
     return request.getfixturevalue("local" if store == "sqlite" else store)
 
 
@@ -169,11 +169,11 @@ def test_a_round_at_the_store_leaves_no_message_behind(tmp_path) -> None:
 
 
 def test_the_bare_application_writes_where_the_header_says(tmp_path) -> None:
-    from semel.lab.bench.gateway_sides import bare
+    from bench.gateway_sides import bare
 
     url = f"sqlite:///{tmp_path / 'x.db'}"
     with bare(tmp_path, url) as served:
-        load = Load([served.port], 1)
+        load = HttpLoad([served.port], 1)
         replies, _ = load.crowd([request("POST", "/", {"X-Tenant-ID": "acme"}, b"{}")])
         load.close()
     store, id_ = open_store(url), replies[0].body.decode()
@@ -183,9 +183,9 @@ def test_the_bare_application_writes_where_the_header_says(tmp_path) -> None:
 
 
 def test_an_answer_other_than_200_is_an_error() -> None:
-    check([Reply(200, b"", 0.0)])
+    check([HttpReply(200, b"", 0.0)])
     with pytest.raises(RuntimeError, match="503: no gate"):
-        check([Reply(200, b"", 0.0), Reply(503, b"no gate", 0.0)])
+        check([HttpReply(200, b"", 0.0), HttpReply(503, b"no gate", 0.0)])
 
 
 # --- the client -----------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ class Echo:
 @contextmanager
 def echoing(connections: int):
     with Echo() as echo:
-        load = Load([echo.port], connections)
+        load = HttpLoad([echo.port], connections)
         yield echo, load
         load.close()
 

@@ -5,36 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import semel
-from semel.lab.bench.distant import ROUND_TRIP_S, RoundTrips, distant_rows, distant_sides
-from semel.lab.bench.figures import Row, Unit, at_least, at_most
-from semel.lab.bench.plan import FLAT, Experiment, Place
-from semel.lab.bench.sides import AsyncCalls, AsyncStoreReplays, Calls, Doubts, OldCalls, Side, StoreReplays
-from semel.lab.servers import RedisServer
+from bench.distant import ROUND_TRIP_S, EmptyRoundTrips, distant_rows, distant_sides
+from bench.figures import Row, Unit, at_least, at_most
+from bench.plan import FLAT, Experiment, ExperimentResources
+from bench.servers import RedisServer
+from bench.sides import AsyncCalls, AsyncStoreReplays, Doubts, OldCalls, Side, StoreReplays, SyncCalls
 
 CROWD = 64
 
 # Drivers are optional: what needs them is imported when a row is measured, after its server was found.
 
 
-def _sync(place: Place) -> Iterator[Side]:
-    server = place.redis()
-    from semel.lab.bench.by_hand_redis import Pairs
+def _sync(resources: ExperimentResources) -> Iterator[Side]:
+    server = resources.redis()
+    from bench.by_hand_redis import TwoRoundTrips
 
-    yield Calls("call", semel.open(server.url("calls")))
-    yield Pairs(server)
+    yield SyncCalls("call", semel.open(server.url("calls")))
+    yield TwoRoundTrips(server)
 
 
-def _async(place: Place) -> Iterator[Side]:
-    server = place.redis()
-    from semel.lab.bench.by_hand_redis import AsyncPairs
+def _async(resources: ExperimentResources) -> Iterator[Side]:
+    server = resources.redis()
+    from bench.by_hand_redis import AsyncTwoRoundTrips
 
     yield AsyncCalls("call", semel.open(server.url("calls")))
-    yield AsyncPairs(server)
+    yield AsyncTwoRoundTrips(server)
 
 
-def _replay(place: Place) -> Iterator[Side]:
-    server = place.redis()
-    from semel.lab.bench.by_hand_redis import Reads, claims, gets
+def _replay(resources: ExperimentResources) -> Iterator[Side]:
+    server = resources.redis()
+    from bench.by_hand_redis import Reads, claims, gets
 
     replays = StoreReplays("replay", semel.open(server.url("replays")), keys=100)
     yield replays
@@ -42,9 +42,9 @@ def _replay(place: Place) -> Iterator[Side]:
     yield Reads("the same step", server, claims(replays.ledger, server, "replays"))
 
 
-def _async_replay(place: Place) -> Iterator[Side]:
-    server = place.redis()
-    from semel.lab.bench.by_hand_redis import AsyncReads, claims, gets
+def _async_replay(resources: ExperimentResources) -> Iterator[Side]:
+    server = resources.redis()
+    from bench.by_hand_redis import AsyncReads, claims, gets
 
     replays = AsyncStoreReplays("replay", semel.open(server.url("replays")), keys=100)
     yield replays
@@ -52,30 +52,30 @@ def _async_replay(place: Place) -> Iterator[Side]:
     yield AsyncReads("the same step", server, claims(replays.ledger, server, "replays"))
 
 
-def _tasks(place: Place) -> Iterator[Side]:
-    server = place.redis()
-    from semel.lab.bench.by_hand_redis import AsyncPairs
+def _tasks(resources: ExperimentResources) -> Iterator[Side]:
+    server = resources.redis()
+    from bench.by_hand_redis import AsyncTwoRoundTrips
 
     yield AsyncCalls("calls", semel.open(server.url("calls")), CROWD)
-    yield AsyncPairs(server, CROWD)
+    yield AsyncTwoRoundTrips(server, CROWD)
 
 
-def _distance(place: Place) -> Iterator[Side]:
-    server = place.redis()
+def _distance(resources: ExperimentResources) -> Iterator[Side]:
+    server = resources.redis()
 
-    away = place.away(server.port, ROUND_TRIP_S)
+    away = resources.away(server.port, ROUND_TRIP_S)
     import redis
 
     client = redis.Redis(port=away)
-    yield RoundTrips(client.ping, client.close)
+    yield EmptyRoundTrips(client.ping, client.close)
     yield from distant_sides(lambda name: server.url(name, away))
 
 
-def _growth(place: Place) -> Iterator[Side]:
+def _growth(resources: ExperimentResources) -> Iterator[Side]:
     # A server for each: the table of all keys is one for the whole server.
-    for name, size in (("few", place.small), ("many", place.large)):
-        server: RedisServer = place.redis(name)
-        from semel.lab.bench.histories import remember_in_redis
+    for name, size in (("few", resources.small), ("many", resources.large)):
+        server: RedisServer = resources.redis(name)
+        from bench.histories import remember_in_redis
 
         remember_in_redis(server, "old", size)
         yield StoreReplays(f"replay, {name}", semel.open(server.url("old")), keys=100)

@@ -9,8 +9,8 @@ import hashlib
 import sqlite3
 from time import perf_counter
 
+from bench.workload import refund
 from semel.kernel.clock import SYSTEM
-from semel.lab.bench.workload import refund
 from semel.stores.sqlite import statements
 
 TERMS = refund.contract.terms

@@ -3,7 +3,7 @@
 A process of its own, so that it takes no time from the callers that are measured. What arrives while other
 bytes are on their way is not held up by them: a link has a length, not a width.
 
-`python -m semel.lab.distance PORT DELAY_S` prints its own port. It ends when its standard input does.
+`python -m bench.distance PORT DELAY_S` prints its own port. It ends when its standard input does.
 """
 
 from __future__ import annotations
@@ -13,8 +13,12 @@ import socket
 import subprocess
 import sys
 from collections import deque
+from pathlib import Path
 from time import perf_counter
 from typing import IO, Any, Self
+
+# Where `python -m bench…` finds the bench, wherever we were called from.
+REPOSITORY = Path(__file__).resolve().parent.parent
 
 _CHUNK_BYTES = 1 << 16
 
@@ -24,10 +28,11 @@ class Distance:
 
     def __init__(self, port: int, round_trip_s: float) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "semel.lab.distance", str(port), str(round_trip_s / 2)],
+            [sys.executable, "-m", "bench.distance", str(port), str(round_trip_s / 2)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
+            cwd=REPOSITORY,
         )
         self.port = int(_pipe(self._process.stdout).readline())
 
@@ -48,7 +53,7 @@ def _pipe(end: IO[bytes] | None) -> IO[bytes]:
     return end
 
 
-class Link:
+class DelayedLink:
     """Carries bytes between pairs of sockets, on one thread.
 
     `select`, because it waits to the microsecond: others round up to a whole millisecond.
@@ -111,7 +116,7 @@ class Link:
 
 
 def main() -> None:
-    link = Link(int(sys.argv[1]), float(sys.argv[2]))
+    link = DelayedLink(int(sys.argv[1]), float(sys.argv[2]))
     print(link.port, flush=True)
     link.run(sys.stdin.buffer)
 

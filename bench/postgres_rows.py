@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import semel
-from semel.lab.bench.distant import ROUND_TRIP_S, RoundTrips, distant_rows, distant_sides
-from semel.lab.bench.figures import Row, Unit, at_least
-from semel.lab.bench.plan import FLAT, Experiment, Place
-from semel.lab.bench.sides import AsyncCalls, Doubts, OldCalls, Side, StoreReplays, ThreadedCalls
+from bench.distant import ROUND_TRIP_S, EmptyRoundTrips, distant_rows, distant_sides
+from bench.figures import Row, Unit, at_least
+from bench.plan import FLAT, Experiment, ExperimentResources
+from bench.sides import AsyncCalls, Doubts, OldCalls, Side, StoreReplays, ThreadedCalls
 
 CROWD = 64
 
@@ -18,38 +18,38 @@ CALLERS = 16
 # Drivers are optional: what needs them is imported when a row is measured, after its server was found.
 
 
-def _tasks(place: Place) -> Iterator[Side]:
-    server = place.postgres()
-    from semel.lab.bench.by_hand_postgres import Pgbench
+def _tasks(resources: ExperimentResources) -> Iterator[Side]:
+    server = resources.postgres()
+    from bench.by_hand_postgres import Pgbench
 
     yield AsyncCalls("calls", semel.open(server.url("tasks")), CALLERS)
-    yield Pgbench(server, place.directory, "pgbench_tasks", CALLERS)
+    yield Pgbench(server, resources.directory, "pgbench_tasks", CALLERS)
 
 
-def _threads(place: Place) -> Iterator[Side]:
-    server = place.postgres()
-    from semel.lab.bench.by_hand_postgres import Pgbench
+def _threads(resources: ExperimentResources) -> Iterator[Side]:
+    server = resources.postgres()
+    from bench.by_hand_postgres import Pgbench
 
     yield ThreadedCalls("calls", semel.open(server.url("threads")), CALLERS)
-    yield Pgbench(server, place.directory, "pgbench_threads", CALLERS)
+    yield Pgbench(server, resources.directory, "pgbench_threads", CALLERS)
 
 
-def _distance(place: Place) -> Iterator[Side]:
-    server = place.postgres()
+def _distance(resources: ExperimentResources) -> Iterator[Side]:
+    server = resources.postgres()
 
-    away = place.away(server.port, ROUND_TRIP_S)
+    away = resources.away(server.port, ROUND_TRIP_S)
     import psycopg
 
     connection = psycopg.connect(server.conninfo("public", away), autocommit=True)
-    yield RoundTrips(lambda: connection.execute("SELECT 1"), connection.close)
+    yield EmptyRoundTrips(lambda: connection.execute("SELECT 1"), connection.close)
     yield from distant_sides(lambda name: server.url(f"away_{name}", away))
 
 
-def _growth(place: Place) -> Iterator[Side]:
-    server = place.postgres()
-    from semel.lab.bench.histories import remember_in_postgres
+def _growth(resources: ExperimentResources) -> Iterator[Side]:
+    server = resources.postgres()
+    from bench.histories import remember_in_postgres
 
-    for name, size in (("few", place.small), ("many", place.large)):
+    for name, size in (("few", resources.small), ("many", resources.large)):
         remember_in_postgres(server, name, size)
         yield StoreReplays(f"replay, {name}", semel.open(server.url(name)), keys=100)
         yield OldCalls(f"call, {name}", semel.open(server.url(name)))
