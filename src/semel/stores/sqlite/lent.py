@@ -202,7 +202,7 @@ def _objection(action: int, first: str, second: str | None) -> str:
     if action == sqlite3.SQLITE_PRAGMA and second is not None and first.lower() not in _LOOKING:
         return f"PRAGMA {first}"
     if action == sqlite3.SQLITE_ALTER_TABLE and first.lower() == "temp":
-        return "ALTER TABLE of a temporary one"  # the new name is not told, and could be one of Semel's
+        return "to alter a temporary table"  # the new name is not told, and could be one of Semel's
     if action in _CHANGING:
         for name in (first, second or ""):
             if name.lower().startswith(_OURS):
