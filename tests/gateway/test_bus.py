@@ -39,36 +39,36 @@ RUNG = Message("acme:job_1:queued", "acme", "job.queued", 1, "email", None, "job
 APPROVED = Message("approval:job_1", "acme", "approval.approved", 1, "email", None, "job_1")
 ENDED = Message("acme:run_1:ended", "acme", "run.ended", 1, None, "run_1")
 
-# Longer than anything here takes; a wait that ends early is a bell that rang.
+# Longer than anything here takes; a wait that ends early is a subscriptions that rang.
 LONG_S = 60.0
 
 
 # --- doorbells ------------------------------------------------------------------------------------
 
 
-async def rung(bell: Subscriptions, ring: Callable[[], None], *topics: str) -> None:
-    waiting = asyncio.ensure_future(bell.wait("acme", topics, LONG_S))
+async def rung(subscriptions: Subscriptions, ring: Callable[[], None], *topics: str) -> None:
+    waiting = asyncio.ensure_future(subscriptions.wait("acme", topics, LONG_S))
     await asyncio.sleep(0)
     ring()
     await asyncio.wait_for(waiting, 10)
 
 
 def test_a_ring_ends_the_wait_for_its_topic() -> None:
-    bell = Subscriptions(SYSTEM)
-    asyncio.run(rung(bell, lambda: bell.ring("acme", "email"), "sms", "email"))
+    subscriptions = Subscriptions(SYSTEM)
+    asyncio.run(rung(subscriptions, lambda: subscriptions.ring("acme", "email"), "sms", "email"))
 
 
 def test_a_ring_for_a_whole_tenant_ends_every_wait_of_it() -> None:
-    bell = Subscriptions(SYSTEM)
-    asyncio.run(rung(bell, lambda: bell.ring_all("acme"), "email"))
+    subscriptions = Subscriptions(SYSTEM)
+    asyncio.run(rung(subscriptions, lambda: subscriptions.ring_all("acme"), "email"))
 
 
 def test_a_ring_that_nobody_heard_is_heard_by_the_next_and_only_once() -> None:
     async def scene() -> bool:
-        bell = Subscriptions(SYSTEM)
-        bell.ring("acme", "email")
-        await asyncio.wait_for(bell.wait("acme", ("email",), LONG_S), 10)
-        second = asyncio.ensure_future(bell.wait("acme", ("email",), LONG_S))
+        subscriptions = Subscriptions(SYSTEM)
+        subscriptions.ring("acme", "email")
+        await asyncio.wait_for(subscriptions.wait("acme", ("email",), LONG_S), 10)
+        second = asyncio.ensure_future(subscriptions.wait("acme", ("email",), LONG_S))
         await asyncio.sleep(0)
         waits = not second.done()
         second.cancel()
@@ -79,12 +79,12 @@ def test_a_ring_that_nobody_heard_is_heard_by_the_next_and_only_once() -> None:
 
 def test_another_tenants_ring_is_not_heard() -> None:
     async def scene() -> bool:
-        bell = Subscriptions(SYSTEM)
-        waiting = asyncio.ensure_future(bell.wait("acme", ("email",), LONG_S))
+        subscriptions = Subscriptions(SYSTEM)
+        waiting = asyncio.ensure_future(subscriptions.wait("acme", ("email",), LONG_S))
         await asyncio.sleep(0)
-        bell.ring("other", "email")
-        bell.ring_all("other")
-        bell.ring("acme", "sms")
+        subscriptions.ring("other", "email")
+        subscriptions.ring_all("other")
+        subscriptions.ring("acme", "sms")
         await asyncio.sleep(0)
         silent = not waiting.done()
         waiting.cancel()
@@ -95,18 +95,18 @@ def test_another_tenants_ring_is_not_heard() -> None:
 
 def test_whoever_waited_leaves_nothing_behind() -> None:
     async def scene() -> Subscriptions:
-        bell = Subscriptions(SYSTEM)
-        await bell.wait("acme", ("email", "sms"), 0.001)
-        return bell
+        subscriptions = Subscriptions(SYSTEM)
+        await subscriptions.wait("acme", ("email", "sms"), 0.001)
+        return subscriptions
 
     assert asyncio.run(scene())._waiting == {}
 
 
 def test_unheard_rings_are_bounded() -> None:
-    bell = Subscriptions(SYSTEM)
+    subscriptions = Subscriptions(SYSTEM)
     for number in range(10_500):
-        bell.ring("acme", f"topic-{number}")
-    assert len(bell._missed) == 10_000
+        subscriptions.ring("acme", f"topic-{number}")
+    assert len(subscriptions._missed) == 10_000
 
 
 # --- URLs and subjects ----------------------------------------------------------------------------

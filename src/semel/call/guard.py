@@ -602,7 +602,7 @@ def replay(call: Call, reply: Reply) -> Answer:
     """What the settled record says, as the first caller got it."""
     assert reply.record is not None
     _remember(call, reply)
-    call.ledger.tally.replayed(reply.record, reply.now_us)
+    call.ledger.counters.replayed(reply.record, reply.now_us)
     call.ledger.keeper.notice()
     return Answer(replayed_value(call.contract, reply.record), replayed=True)
 

@@ -203,7 +203,7 @@ class Tool:
         now_us = ledger.clock.now_us()
         record = ledger.cache.get(key, now_us)
         if record is not None and (caller.key is None or self._is_of(record, canonical)):
-            ledger.tally.replayed(record, now_us)
+            ledger.counters.replayed(record, now_us)
             for calls in lists_of_open_calls():
                 calls.settle(_action(ledger, key))
             return record
@@ -325,7 +325,7 @@ class Tool:
         where = (step.conversation, step.path_text, step.principal) if step else ("", "[]", "")
         at = Address(ledger.tenant, SCOPE, key)
         hit = Hit(kind, at, self.contract.name, self.contract.version, "", code, *where, note)
-        ledger.tally.add(hit, ledger.clock.now_us())
+        ledger.counters.add(hit, ledger.clock.now_us())
         ledger.keeper.notice()
 
 

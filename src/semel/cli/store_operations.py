@@ -162,30 +162,34 @@ class EveryTenantDoor:
         # What is in doubt says itself whose it is, and the others need not be asked.
         doubtful = filters.get("state") == "in_doubt"
         tenants = _unsettled(self._store, frozenset((State.IN_DOUBT,))) if doubtful else self._tenants()
-        return self._newest(lambda door: door.records(filters, limit), "created_at", limit, tenants)
+        return self._newest(
+            lambda operations: operations.records(filters, limit), "created_at", limit, tenants
+        )
 
     def tools(self, limit: int) -> list[Data]:
-        return self._newest(lambda door: door.tools(limit), "first_seen_at", limit)
+        return self._newest(lambda operations: operations.tools(limit), "first_seen_at", limit)
 
     def approvals(self, status: str | None, limit: int) -> list[Data]:
-        return self._newest(lambda door: door.approvals(status, limit), "created_at", limit)
+        return self._newest(lambda operations: operations.approvals(status, limit), "created_at", limit)
 
     def runs(self, workflow_id: str | None, status: str | None, limit: int) -> list[Data]:
-        return self._newest(lambda door: door.runs(workflow_id, status, limit), "created_at", limit)
+        return self._newest(
+            lambda operations: operations.runs(workflow_id, status, limit), "created_at", limit
+        )
 
     def jobs(self, filters: dict[str, str | None], limit: int) -> list[Data]:
-        return self._newest(lambda door: door.jobs(filters, limit), "created_at", limit)
+        return self._newest(lambda operations: operations.jobs(filters, limit), "created_at", limit)
 
     def dead_letters(self, limit: int) -> list[Data]:
-        return self._newest(lambda door: door.dead_letters(limit), "dead_at", limit)
+        return self._newest(lambda operations: operations.dead_letters(limit), "dead_at", limit)
 
     def windows(self, tool: str | None) -> list[Data]:
         """By tenant."""
-        return self._each(lambda door: door.windows(tool), self._tenants())
+        return self._each(lambda operations: operations.windows(tool), self._tenants())
 
     def duplicates(self, within: str, progress: Progress) -> list[Data]:
         """One report for each tenant."""
-        return self._each(lambda door: [door.duplicates(within, progress)], self._tenants())
+        return self._each(lambda operations: [operations.duplicates(within, progress)], self._tenants())
 
     def _newest(
         self,
@@ -198,8 +202,8 @@ class EveryTenantDoor:
         return sorted(items, key=lambda item: str(item[by]), reverse=True)[:limit]
 
     def _each(self, read: Callable[[StoreOperations], list[Data]], tenants: Sequence[str]) -> list[Data]:
-        doors = ((tenant, StoreOperations(self._store, tenant, _no_person)) for tenant in tenants)
-        return [{"tenant": tenant, **item} for tenant, door in doors for item in read(door)]
+        operations = ((tenant, StoreOperations(self._store, tenant, _no_person)) for tenant in tenants)
+        return [{"tenant": tenant, **item} for tenant, operations in operations for item in read(operations)]
 
     def _tenants(self) -> Sequence[str]:
         used = (self._store.ask(Tenants(index, _ANY_SCORE)) for index in _SHELVES)

@@ -56,7 +56,7 @@ class Target:
             yield ledger
 
     @contextmanager
-    def door(self) -> Iterator[Operations]:
+    def operations(self) -> Iterator[Operations]:
         """The store, or the gateway in front of it."""
         if self.server is None:
             from semel.cli.store_operations import StoreOperations
@@ -74,15 +74,15 @@ class Target:
         # Here, not on top: whoever works at a store needs no HTTP client.
         from semel.cli.server_operations import ServerOperations
 
-        with ServerOperations(self._served()) as door:
-            yield door
+        with ServerOperations(self._served()) as operations:
+            yield operations
 
     @contextmanager
     def lists(self) -> Iterator[Lists]:
-        """The door, for what can be listed of all tenants."""
+        """The operations, for what can be listed of all tenants."""
         if not self.all_tenants:
-            with self.door() as door:
-                yield door
+            with self.operations() as operations:
+                yield operations
             return
         with self.every_tenant() as lists:
             yield lists
@@ -149,7 +149,7 @@ def looks_at_store(function: Callable[..., Any]) -> Callable[..., Any]:
     def command(tenant: str | None, who: str | None, as_json: bool, **options: Any) -> Any:
         url, server, api_key = (options.pop(name) for name in ("url", "server", "api_key"))
         url, server = _one_of(url, server)
-        desk = Target(
+        target = Target(
             url_of_store(url),
             _DEFAULT_TENANT if tenant is None else tenant,
             who,
@@ -158,7 +158,7 @@ def looks_at_store(function: Callable[..., Any]) -> Callable[..., Any]:
             api_key and api_key.strip(),
             tenant_named=tenant is not None,
         )
-        return function(desk, **options)
+        return function(target, **options)
 
     return command
 
@@ -182,10 +182,10 @@ def lists_tenants(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @click.option("--all-tenants", is_flag=True, help="Of every tenant; only with --url.")
     @functools.wraps(function)
-    def command(desk: Target, all_tenants: bool, **options: Any) -> Any:
-        if all_tenants and desk.server is None and desk.tenant_named:
+    def command(target: Target, all_tenants: bool, **options: Any) -> Any:
+        if all_tenants and target.server is None and target.tenant_named:
             raise click.UsageError("--all-tenants is every tenant and --tenant one: give one of them.")
-        return function(replace(desk, all_tenants=all_tenants), **options)
+        return function(replace(target, all_tenants=all_tenants), **options)
 
     return command
 

@@ -80,11 +80,11 @@ def worker(module: str, url: str | None, server: str | None, topics: tuple[str, 
     store = open_store(store_url)
     worker_id = f"{socket.gethostname()}:{os.getpid()}"
     with Ledger(store, tenant=tenant) as ledger, _board(store.clock) as board:
-        door = _door(server, ledger, worker_id, told)
+        operations = _operations(server, ledger, worker_id, told)
         board.tell("worker.opened", jobs=server or hide_password(store_url), records=hide_password(store_url),
                    tenant=tenant, durability=ledger.durability)  # fmt: skip
         working = Worker(
-            door,
+            operations,
             ledger,
             handlers,
             worker_id=worker_id,
@@ -126,7 +126,7 @@ def _tenant(server: str, told: Mapping[str, Any]) -> str:
         return asyncio.run(tenant_at(server, told["api_key"], told["tenant"]))
 
 
-def _door(server: str | None, ledger: Ledger, worker_id: str, told: Mapping[str, Any]) -> JobSource:
+def _operations(server: str | None, ledger: Ledger, worker_id: str, told: Mapping[str, Any]) -> JobSource:
     if server is not None:
         need("gateway", "httpx")
         # Here, not on top: a worker at a store needs no HTTP client.

@@ -98,7 +98,7 @@ class Gateway:
         settings, clock = services.settings, services.clock
         self.services = services
         self._door: Door = OpenDoor() if settings.dev else KeyDoor(services.api_keys, clock)
-        # At a desk tenants are free names, and nobody has to be protected from anybody.
+        # Under --dev tenants are free names, and nobody has to be protected from anybody.
         rate_per_s = 0.0 if settings.dev else settings.tenant_rate_per_s
         self._rate_limit = RateLimit(rate_per_s, settings.tenant_burst, clock)
         self._large = Turns(LARGE_BODIES_MAX)

@@ -1,4 +1,4 @@
-"""Who asks: API keys, roles, and the desk without either (`--dev`).
+"""Who asks: API keys, roles, and `--dev` without either.
 
 A key is `semel_<id>_<secret>`. The secret has 256 random bits and is shown once; what is kept is its SHA-256.
 A slow hash protects what people choose, because that can be guessed; nobody guesses 256 bits, so a quick one

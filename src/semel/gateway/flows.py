@@ -21,14 +21,14 @@ _TRACED = frozenset({"admin", "auditor"})
 
 async def put_tenant(call: Exchange) -> HttpReply:
     tenant = call.path["tenant"]
-    # At a desk every tenant is one's own.
+    # Under --dev every tenant is one's own.
     if tenant != call.tenant and not call.services.settings.dev:
         raise Problem("tenant_mismatch", "A credential sets the limits of its own tenant only.")
     return data(await call.services.flow.workflows.put_tenant(tenant, call.body.max_concurrent_runs))
 
 
 async def get_tenant(call: Exchange) -> HttpReply:
-    """The caller's own: whose credential it is, or whose name it gave at a desk."""
+    """The caller's own: whose credential it is, or whose name it gave under --dev."""
     return data(await call.services.flow.workflows.get_tenant(call.tenant))
 
 

@@ -1,4 +1,4 @@
-"""What `semel serve` is told: flags, else the environment, else what is safe and works at a desk."""
+"""What `semel serve` is told: flags, else the environment, else what is safe and works on a laptop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ledger: one tenant's door to a store, for synchronous and asynchronous callers, threads and forks."""
+"""The ledger: one tenant's way to a store, for synchronous and asynchronous callers, threads and forks."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ class Ledger:
         self.tenant = tenant
         self.clock = store.clock
         self.cache = SettledCache()
-        self.tally = AnswerCounters()
+        self.counters = AnswerCounters()
         self.tool_names = ToolNames()
         self.sweeper = Sweeper(store)
-        self.keeper = Keeper(store, self.tally, self.sweeper)
+        self.keeper = Keeper(store, self.counters, self.sweeper)
         self.running = Running()
         self._closing = Closing(store, self.keeper, self.running)
         self.sightings = self.keeper.sightings = Sightings(store, tenant, self.keeper.notice)

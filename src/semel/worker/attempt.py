@@ -85,7 +85,7 @@ class Slots:
 class Workshop:
     """What the attempts of one worker share."""
 
-    door: JobSource
+    source: JobSource
     ledger: Ledger
     loops: HandlerLoops
     slots: Slots
@@ -153,7 +153,7 @@ class JobAttempt:
         while True:
             await shop.clock.asleep(shop.lease_s / _BEATS)
             try:
-                await shop.door.heartbeat(self._leased, shop.lease_s)
+                await shop.source.heartbeat(self._leased, shop.lease_s)
             except Lost:
                 return
             except SemelError:
@@ -242,7 +242,7 @@ class JobAttempt:
 
     async def _hand_back(self) -> None:
         try:
-            await self._shop.door.heartbeat(self._leased, HAND_BACK_S)
+            await self._shop.source.heartbeat(self._leased, HAND_BACK_S)
         except Away:
             pass  # then its lease lapses in its own time
         raise HandedBack
@@ -261,7 +261,7 @@ class JobAttempt:
         pause_s = _PAUSE_S
         while True:
             try:
-                await self._shop.door.report(self._leased, report)
+                await self._shop.source.report(self._leased, report)
                 return report
             except Away:
                 await self._shop.clock.asleep(pause_s)

@@ -25,7 +25,7 @@ class Refused(SemelError):
 
 
 async def tenant_at(server: str, api_key: str | None, named: str | None) -> str:
-    """The tenant that a worker with this key works for: the key's own; at a desk without keys the named one.
+    """The tenant that a worker with this key works for: the key's own; under --dev the named one.
 
     Refused if another is named. Nothing is leased by asking.
     """

@@ -40,7 +40,7 @@ class StoreJobs:
         works = [self._flow.upkeep.run()]
         if isinstance(self._bus, LocalBus):
             # Messages are left to the gateway, whose bus others listen to; but what one job leads to is here.
-            self._flow.document_store.nudge = self._bus.bell.ring_all
+            self._flow.document_store.nudge = self._bus.subscriptions.ring_all
         else:
             works.append(self._flow.outbox.run())
         self._tasks = [asyncio.ensure_future(work) for work in works]
@@ -60,7 +60,7 @@ class StoreJobs:
         return [leased_of(each) for each in answer["jobs"]]
 
     def hurry(self) -> None:
-        self._bus.bell.ring_all(self._caller.tenant)
+        self._bus.subscriptions.ring_all(self._caller.tenant)
 
     async def heartbeat(self, leased: Leased, lease_s: float) -> None:
         job_id, fence = leased.job.job_id, leased.fence

@@ -42,7 +42,7 @@ class Worker:
 
     def __init__(
         self,
-        door: JobSource,
+        source: JobSource,
         ledger: Ledger,
         handlers: Mapping[str, Handler],
         *,
@@ -53,7 +53,7 @@ class Worker:
         tell: Tell,
         contracts: Iterable[Contract] = (),
     ) -> None:
-        self._door = door
+        self._source = source
         self._ledger = ledger
         self._handlers = handlers
         self._worker_id = worker_id
@@ -73,7 +73,7 @@ class Worker:
         self._asked_to_stop = True
         if self._stopping is not None and not self._stopping.done():
             self._stopping.set_result(None)
-            self._door.hurry()
+            self._source.hurry()
             self._tell("worker.stopping", running=len(self._attempts))
 
     async def run(self) -> int:
@@ -84,7 +84,7 @@ class Worker:
             shop.stopping.set_result(None)
         try:
             self._check_tenant()
-            await self._door.open()
+            await self._source.open()
             self._ledger.keeper.notice()  # what ends here is told in the log, and somebody has to seal it
             self._tell("worker.started", worker_id=self._worker_id, topics=sorted(self._handlers))
             probing = self._begin_probing(shop)
@@ -98,18 +98,18 @@ class Worker:
             return left
         finally:
             shop.loops.close()
-            await self._door.close()
+            await self._source.close()
 
     def _check_tenant(self) -> None:
-        if self._door.tenant != self._ledger.tenant:
+        if self._source.tenant != self._ledger.tenant:
             raise OpenError(
-                f"The jobs are of the tenant {self._door.tenant}, and the ledger keeps records of "
+                f"The jobs are of the tenant {self._source.tenant}, and the ledger keeps records of "
                 f"{self._ledger.tenant}: other workers would not know what was done. Nothing was leased."
             )
 
     def _workshop(self) -> Workshop:
         return Workshop(
-            door=self._door,
+            source=self._source,
             ledger=self._ledger,
             loops=HandlerLoops(),
             slots=Slots(self._concurrency),
@@ -157,7 +157,7 @@ class Worker:
     async def _lease(self, shop: Workshop, count: int) -> Sequence[Leased]:
         try:
             # Not cancelled by a stop: a lease whose answer nobody reads would have to lapse first.
-            found = await self._door.lease(list(self._handlers), count, self._lease_s, _WAIT_S)
+            found = await self._source.lease(list(self._handlers), count, self._lease_s, _WAIT_S)
         except Away as away:
             if not self._away:
                 self._tell("worker.away", why=away.message)

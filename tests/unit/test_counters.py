@@ -16,66 +16,66 @@ def settled() -> Record:
 
 
 def test_an_empty_tally_has_no_events():
-    tally = AnswerCounters()
-    assert not tally
-    assert tally.take() == []
+    counters = AnswerCounters()
+    assert not counters
+    assert counters.take() == []
 
 
 def test_equal_answers_are_one_event_with_the_time_of_the_last():
-    tally = AnswerCounters()
+    counters = AnswerCounters()
     for now_us in (10, 30, 20):
-        tally.add(HIT, now_us)
-    assert tally
-    [event] = tally.take()
+        counters.add(HIT, now_us)
+    assert counters
+    [event] = counters.take()
     assert (event.kind, event.state, event.times, event.at_us) == ("refused", "NO_STEP", 3, 30)
-    assert not tally
+    assert not counters
 
 
 def test_different_answers_are_different_events():
-    tally = AnswerCounters()
+    counters = AnswerCounters()
     for code in ("NO_STEP", "SCOPE_DENIED", "NO_STEP"):
-        tally.add(HIT._replace(code=code), 1)
-    assert {event.state: event.times for event in tally.take()} == {"NO_STEP": 2, "SCOPE_DENIED": 1}
+        counters.add(HIT._replace(code=code), 1)
+    assert {event.state: event.times for event in counters.take()} == {"NO_STEP": 2, "SCOPE_DENIED": 1}
 
 
 def test_a_replay_names_the_record_and_what_it_holds():
-    tally, record = AnswerCounters(), settled()
-    tally.replayed(record, 1)
-    tally.replayed(record, 2)
-    [event] = tally.take()
+    counters, record = AnswerCounters(), settled()
+    counters.replayed(record, 1)
+    counters.replayed(record, 2)
+    [event] = counters.take()
     assert (event.kind, event.record_id, event.key) == ("dedup_hit", record.asked.id, record.asked.at.key)
     assert (event.times, event.state, event.digest) == (2, "done", b"")
 
 
 def test_what_was_taken_is_not_taken_again():
-    tally = AnswerCounters()
-    tally.add(HIT, 1)
-    tally.take()
-    tally.add(HIT, 2)
-    [event] = tally.take()
+    counters = AnswerCounters()
+    counters.add(HIT, 1)
+    counters.take()
+    counters.add(HIT, 2)
+    [event] = counters.take()
     assert event.times == 1
 
 
 def test_more_answers_than_may_wait_are_counted_all_the_same():
-    tally = AnswerCounters()
+    counters = AnswerCounters()
     for _ in range(60_000):
-        tally.add(HIT, 1)
-    assert sum(event.times for event in tally.take()) == 60_000
+        counters.add(HIT, 1)
+    assert sum(event.times for event in counters.take()) == 60_000
 
 
 def test_nothing_is_lost_between_many_threads():
-    tally, taken = AnswerCounters(), []
+    counters, taken = AnswerCounters(), []
 
     def count() -> None:
         for _ in range(2_000):
-            tally.add(HIT, 1)
+            counters.add(HIT, 1)
 
     threads = [threading.Thread(target=count) for _ in range(4)]
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
-        taken += tally.take()
+        taken += counters.take()
     for thread in threads:
         thread.join()
-    taken += tally.take()
+    taken += counters.take()
     assert sum(event.times for event in taken) == 8_000
