@@ -254,6 +254,28 @@ def test_a_method_without_a_key_of_warns_once_where_it_is_declared(ledger):
         assert Bank().pay("a") == Bank().pay("a")
 
 
+def test_a_class_method_without_a_key_of_warns_and_one_with_it_tells_subclasses_apart(ledger):
+    with pytest.warns(UserWarning, match="key_of"):
+
+        class Till:
+            @classmethod
+            @declared()
+            def shut(cls) -> str:
+                return cls.__name__
+
+    class Bank:
+        @classmethod
+        @declared(key_of=lambda cls: cls.__name__)
+        def pay(cls, to: str) -> str:
+            return f"{cls.__name__} pays {to}"
+
+    class Abroad(Bank):
+        pass
+
+    with a_step(ledger):
+        assert (Bank.pay("a"), Abroad.pay("a")) == ("Bank pays a", "Abroad pays a")
+
+
 def test_nothing_warns_where_instances_are_told_apart_or_no_record_is_kept():
     with warnings.catch_warnings():
         warnings.simplefilter("error")

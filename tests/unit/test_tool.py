@@ -634,7 +634,7 @@ class Bank:
         return key
 
     @classmethod
-    @declared()
+    @declared(key_of=lambda cls: cls.__name__)
     def open(cls, to: str) -> str:
         return f"{cls.__name__}: {to}"
 

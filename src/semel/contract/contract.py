@@ -277,11 +277,12 @@ class Contract:
     def _check_key_of(self) -> None:
         key_of, of_instances = self.declared.key_of, self.arguments.takes_self
         if key_of is None:
-            if self.recorded and self.arguments.first_parameter == "self":
+            if self.recorded and of_instances:
                 warnings.warn(
-                    f"Tool {self.name!r} is a method without key_of=…: equal calls on two instances are one "
-                    "action, and the second gets the first one's answer. Say what tells instances apart, as "
-                    "key_of=lambda self: self.account, or that nothing does: key_of=lambda self: None.",
+                    f"Tool {self.name!r} is a method without key_of=…: equal calls on two instances (or "
+                    "subclasses) are one action, and the second gets the first one's answer. Say what tells "
+                    "them apart, as key_of=lambda self: self.account, or that nothing does: "
+                    "key_of=lambda self: None.",
                     stacklevel=4,  # the place of the declaration
                 )
             return

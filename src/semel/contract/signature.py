@@ -105,8 +105,7 @@ class Reader:
         self._secret = tuple(secret)
         self._local_names = local_names
         written = list(inspect.signature(function).parameters.values())
-        self.first_parameter = written[0].name if written else ""
-        self.takes_self = self.first_parameter in ("self", "cls")
+        self.takes_self = bool(written) and written[0].name in ("self", "cls")
         self._written = written[1:] if self.takes_self else written
         self._refuse_what_no_annotation_heals()
 
