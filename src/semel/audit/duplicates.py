@@ -102,7 +102,7 @@ class ToolDuplicates:
             self.examples.append(pair)
 
 
-class Held:
+class RecentCalls:
     """The newest call of each tool and arguments, as long as it is recent."""
 
     def __init__(self, within_us: int) -> None:

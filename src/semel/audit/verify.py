@@ -15,10 +15,10 @@ from typing import Literal, NamedTuple
 
 from semel.audit.duplicates import (
     CameTwice,
-    Held,
     LateRepeats,
     Near,
     Pair,
+    RecentCalls,
     ToolDuplicates,
     claims,
     late_repeats,
@@ -466,7 +466,7 @@ def find_duplicates(
     """Of a tenant: calls with other keys but the same tool and arguments as one shortly before; keys that
     came again after their window; calls of one step that differ in one argument only."""
     report = Duplicates(microseconds(within, "within"))
-    held, twice, number = Held(report.within_us), CameTwice(), 0
+    held, twice, number = RecentCalls(report.within_us), CameTwice(), 0
     for number, event in enumerate(all_pages(store, tenant), 1):
         progress(number)
         if not claims(event):
