@@ -185,8 +185,8 @@ def test_any_canonical_value_tells_apart(ledger, one, other):
 def test_an_explicit_key_for_one_instance_is_reused_by_another(ledger):
     request = semel.ToolCall({"item": "x"}, idempotency_key="k")
     first, second = Account("a"), Account("b")
-    assert first.charge.call(request, ledger, instance=first).ok
-    assert second.charge.call(request, ledger, instance=second).error.code == "KEY_REUSED"
+    assert first.charge.call(request, ledger).ok
+    assert second.charge.call(request, ledger).error.code == "KEY_REUSED"
     assert second.entries == []
 
 

@@ -13,6 +13,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from pydantic_core import SchemaSerializer, SchemaValidator
 
 from semel.contract import shapes
+from semel.contract.filled import filled
 from semel.contract.shapes import NOWHERE, NotYet, Paths, Unfit
 from semel.contract.transaction import Transaction
 from semel.errors import ContractError
@@ -186,6 +187,11 @@ class Reader:
 
     def _with_fitting_default(self, parameter: Parameter) -> Parameter:
         """`x: int = None` is read as `int | None`, as it is meant."""
+        if parameter.default is filled:
+            raise self.error(
+                f"has the default semel.filled for {parameter.name!r}, which is for parameters of type "
+                "semel.Key or semel.Transaction. Annotate it so, or give it a value of its own type."
+            )
         if parameter.default is not None:
             return parameter
         try:
