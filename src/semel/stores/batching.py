@@ -24,7 +24,7 @@ from typing import Any, Generic, TypeVar
 
 from semel.errors import SemelError, StoreUnavailable
 from semel.kernel.record import Record
-from semel.kernel.waiting import Gates, ServingThread, alone, inside, on_main_thread
+from semel.kernel.waiting import ServingThread, WaitingThreads, alone, inside, on_main_thread
 from semel.stores.base import Waiters, store_closed
 
 # Four times what 64 callers reach: beyond that a batch's fixed cost no longer shows, and latency does.
@@ -69,7 +69,7 @@ class Batcher(ABC, Generic[Q]):
         """As new, without touching what was open: for the child of a fork."""
         self._waiters = waiters
         self._lock = threading.Lock()
-        self._changed = Gates()
+        self._changed = WaitingThreads()
         self._queue: deque[Q] = deque()
         self._running: set[Q] = set()  # the first of each batch that is under way
         self._threads = 0
