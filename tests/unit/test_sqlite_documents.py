@@ -161,7 +161,7 @@ def test_an_index_far_beyond_its_limit_is_not_counted_to_the_end(store: SqliteSt
         "places = '7'",
         "places = '[1]'",
         "places = '[[\"runs\"]]'",
-        'entries = \'[["runs", "1"]]\'',
+        'places = \'[["runs", "1"]]\'',
         "places = '[[\"runs\", 1.5]]'",
         "places = '[[null, 1]]'",
     ],
