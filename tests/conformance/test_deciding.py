@@ -13,9 +13,10 @@ import pytest
 
 from semel.flow import indexes
 from semel.flow.flow import Flow
-from semel.flow.problems import Problem
 from semel.flow.values import Caller, JsonAnswer
 from semel.kernel.clock import rfc3339
+from semel.questions import job_index
+from semel.questions.refusals import Refusal
 from semel.stores.base import Query
 from semel.stores.documents import Fetch
 from semel.testing import WrappedStore
@@ -137,7 +138,7 @@ async def test_a_job_that_nobody_is_asked_about_cannot_be_decided_on(world, stat
     answer = await flow.jobs.create(ANN, None, "t", {}, False, {})
     job_id = orjson.loads(answer.body)["job_id"]
     assert await refusal(flow.approvals.decide(BEN, job_id, status)) == "approval_not_actionable"
-    with pytest.raises(Problem, match="Nobody is asked"):
+    with pytest.raises(Refusal, match="Nobody is asked"):
         await flow.approvals.get("acme", job_id)
 
 
@@ -226,7 +227,7 @@ async def test_a_job_of_another_tenant_is_as_unknown_as_one_that_never_was(world
     flow = world.flow()
     job_id = await ask_about_a_job(flow)
     for asked in (job_id, "job_" + "0" * 32, "run_x", ""):
-        with pytest.raises(Problem) as told_:
+        with pytest.raises(Refusal) as told_:
             await flow.approvals.decide(Caller("globex", "ben"), asked, status)
         assert (told_.value.code, told_.value.message) == (
             "job_not_found",
@@ -365,7 +366,7 @@ async def test_of_forty_deciders_at_once_one_decides_and_everyone_is_told_the_tr
         shown = await flows[1].approvals.get("acme", job_id)
         (first,) = (said for word, said in results if word == "done")
         assert shown["status"] == first["status"]
-    announced = [each for each in await index(flows[0], indexes.OUTBOX) if "approval:" in each.id]
+    announced = [each for each in await index(flows[0], job_index.OUTBOX) if "approval:" in each.id]
     assert len(announced) == ROUNDS
 
 
