@@ -442,12 +442,12 @@ def test_a_tool_has_one_effect_however_often_its_job_is_attempted(world: World, 
     paid: list[str] = []
 
     @semel.tool_contract(class_="write-non-idempotent", scopes={"pay"})
-    def pay(amount: int, key: semel.Key) -> int:
+    def pay(amount: int, key: semel.Key = semel.filled) -> int:
         paid.append(key)
         return len(paid)
 
     def perform(job: semel.Job) -> int:
-        receipt: int = pay(amount=5)
+        receipt = pay(amount=5)
         if job.attempt < 3:
             raise TimeoutError
         return receipt

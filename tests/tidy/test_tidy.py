@@ -5,6 +5,7 @@ Every rule is also shown a breach, so that none of them passes because it stoppe
 
 from __future__ import annotations
 
+import ast
 import http
 import re
 from pathlib import Path
@@ -52,6 +53,7 @@ PUBLIC: dict[str, str] = {
     "CannotTell": "contract",
     "DedupWindow": "window",
     "DidNotHappen": "contract",
+    "GuardedTool": "contract",
     "Happened": "contract",
     "Job": "worker",
     "Key": "step",
@@ -64,6 +66,7 @@ PUBLIC: dict[str, str] = {
     "current_fence": "contract",
     "current_key": "contract",
     "errors": "contract",
+    "filled": "contract",
     "handler": "worker",
     "open": "ledger",
     "tool_contract": "contract",
@@ -200,8 +203,14 @@ def long_functions(module: source.Module) -> list[str]:
     return [
         f"{module.at(node)} {node.name} has {lines} lines"
         for node in source.functions(module)
-        if (lines := (node.end_lineno or node.lineno) - node.lineno + 1) > FUNCTION_LINES_MAX
+        if (lines := _lines_of_code(node)) > FUNCTION_LINES_MAX
     ]
+
+
+def _lines_of_code(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Without the further lines of a docstring: who explains more is not to be told to explain less."""
+    whole = (node.end_lineno or node.lineno) - node.lineno + 1
+    return whole - (ast.get_docstring(node, clean=False) or "").count("\n")
 
 
 def machine_words(text: str) -> list[str]:
@@ -395,7 +404,7 @@ def test_other_round_numbers_are_no_status_of_http() -> None:
 def test_a_print_and_a_long_function_are_found() -> None:
     assert prints(module("def f():\n    print(1)")) == ["kernel.record:2"]
     assert prints(module("x.print(1)")) == []
-    long = "def f():\n" + "    x = 1\n" * FUNCTION_LINES_MAX
+    long = 'def f():\n    """\n\n\n"""\n' + "    x = 1\n" * (FUNCTION_LINES_MAX - 1)
     assert len(long_functions(module(long))) == 1
 
 
