@@ -16,8 +16,8 @@ from semel.contract.result import (
 )
 from semel.contract.transaction import Transaction
 from semel.errors import PartialSuccess
+from semel.flow.forgetting import close_windows
 from semel.flow.progress import RunsFollow
-from semel.flow.upkeep import close_windows
 from semel.kernel.keys import Key
 from semel.ledger.ledger import Ledger, open
 from semel.windows.entity import DedupWindow

@@ -8,7 +8,7 @@ lock            the same behind a lock per tenant            problems    every r
 runs            start, read, end, rerun                      jobs        create, lease, result
 approvals       questions, for the gateway                   outbox      messages to the bus
 inbox           each message handled once                    dead        messages put aside, retried once
-upkeep          what time brings: lapsed leases, late questions, closed windows
+forgetting      closed windows                               upkeep      what else time brings
 flow            all of them on one store
 
 A job, the question about it and its one decision are `semel.questions`, which knows nothing of runs.

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from semel.errors import SemelError
-from semel.flow.upkeep import close_windows
+from semel.flow.forgetting import close_windows
 from semel.gateway import operate, problems
 from semel.gateway.services import Services
 from semel.kernel.record import State
