@@ -21,6 +21,7 @@ from semel.flow.problems import Problem
 from semel.flow.values import Caller, JsonAnswer
 from semel.questions import job_index
 from semel.questions.job import job_of
+from semel.questions.refusals import Refusal
 from semel.stores.base import Query, Store
 from semel.stores.documents import Commit, Count
 from semel.stores.index_names import KEYS
@@ -805,7 +806,7 @@ async def test_an_id_that_is_none_is_not_found_whatever_it_looks_like(world):
             flow.jobs.get("acme", id_.replace("run_", "job_")),
             flow.approvals.decide(ANN, id_.replace("run_", "job_"), "approved"),
         ):
-            with pytest.raises(Problem, match=r"There is no such (run|job) in this tenant"):
+            with pytest.raises(Refusal, match=r"There is no such (run|job) in this tenant"):
                 await asked
         assert await flow.keys.get("acme", id_) is None
 
