@@ -29,6 +29,7 @@ from semel.flow import indexes
 from semel.flow.flow import Flow, Policy
 from semel.flow.values import Caller
 from semel.kernel.clock import SYSTEM
+from semel.questions import job_index
 from semel.stores.base import Store
 from semel.stores.documents import Count, Fetch, Tenants
 from semel.stores.urls import open_store
@@ -200,7 +201,7 @@ class Starts:
         body = orjson.dumps({"status": "succeeded"})
         pairs = zip(whose, ids, strict=True)
         self._all_done([self._request("POST", f"runs/{id_}/complete", one, body) for one, id_ in pairs])
-        while self._store.ask(Tenants(indexes.OUTBOX, _ANY_SCORE)):
+        while self._store.ask(Tenants(job_index.OUTBOX, _ANY_SCORE)):
             SYSTEM.sleep(_LOOK_S)
 
     def did(self) -> dict[str, int]:

@@ -16,6 +16,8 @@ from semel.contract.result import (
 )
 from semel.contract.transaction import Transaction
 from semel.errors import PartialSuccess
+from semel.flow.forgetting import close_windows
+from semel.flow.progress import RunsFollow
 from semel.kernel.keys import Key
 from semel.ledger.ledger import Ledger, open
 from semel.windows.entity import DedupWindow
@@ -43,5 +45,9 @@ __all__ = [
     "open",
     "tool_contract",
 ]
+
+# A ledger knows nothing of runs. A decision on a step moves its run on all the same, and a sweep forgets runs
+# and keys in time.
+Ledger.follows, Ledger.chores = RunsFollow(), (close_windows,)
 
 __version__ = "0.1.0"

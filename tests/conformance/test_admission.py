@@ -16,11 +16,15 @@ from semel.errors import StoreUnavailable
 from semel.flow import indexes
 from semel.flow.flow import Flow
 from semel.flow.lock import Lock, LockPolicy
-from semel.flow.model import job_of, run_of
+from semel.flow.model import run_of
 from semel.flow.problems import Problem
 from semel.flow.values import Caller, JsonAnswer
+from semel.questions import job_index
+from semel.questions.job import job_of
+from semel.questions.refusals import Refusal
 from semel.stores.base import Query, Store
 from semel.stores.documents import Commit, Count
+from semel.stores.index_names import KEYS
 from semel.testing import WrappedStore
 from tests.fake_clock import FakeClock
 from tests.flows import ANN, BEN, World, index, played, told
@@ -84,8 +88,8 @@ async def test_of_ten_callers_at_once_on_two_gateways_exactly_two_get_the_two_sl
         for run_id in admitted:
             await end(one, run_id)
         # No key of this round may stand in the way of the next: those that were refused have left nothing.
-        assert len(await index(one, indexes.KEYS)) == LIMIT
-        for document in await index(one, indexes.KEYS):
+        assert len(await index(one, KEYS)) == LIMIT
+        for document in await index(one, KEYS):
             await one.document_store.commit("acme", {}, drop=(document.id,))
 
 
@@ -108,7 +112,7 @@ async def test_a_refusal_names_what_is_full_and_keeps_nothing(world):
     word, details = await told(flow.runs.start(ANN, "w", "second", {}))
     assert (word, details) == ("max_concurrent_runs_reached", {"current": 1, "limit": 1, "scope": "tenant"})
     assert await flow.keys.find("acme", "run", "second") is None
-    assert len(await index(flow, indexes.OUTBOX)) == 1
+    assert len(await index(flow, job_index.OUTBOX)) == 1
 
 
 @played
@@ -205,7 +209,7 @@ async def test_run_job_and_rerun_keys_are_of_separate_scopes(world):
     await define(flow)
     assert (await told(flow.runs.start(ANN, "w", "k", {})))[0] == "done"
     assert (await told(flow.jobs.create(ANN, "k", "t", {}, None, {})))[0] == "done"
-    assert len(await index(flow, indexes.KEYS)) == 2
+    assert len(await index(flow, KEYS)) == 2
 
 
 @played
@@ -228,7 +232,7 @@ async def test_a_refused_request_leaves_its_key_to_another_payload(world):
     await define(flow, input_schema={"type": "object", "required": ["amount"]})
     assert (await told(flow.runs.start(ANN, "none", "k", {})))[0] == "workflow_not_found"
     assert (await told(flow.runs.start(ANN, "w", "k", {})))[0] == "input_invalid"
-    assert await index(flow, indexes.KEYS) == []
+    assert await index(flow, KEYS) == []
     assert (await told(flow.runs.start(ANN, "w", "k", {"amount": 1})))[0] == "done"
 
 
@@ -375,7 +379,7 @@ async def test_while_its_rerun_lives_a_key_is_honoured_though_the_first_run_is_f
     clock.advance(60)
     await flow.upkeep.run_once()
     assert (await told(flow.runs.rerun(ANN, run["run_id"], "a", "k")))[0] == "run_not_found"
-    assert await index(flow, indexes.KEYS) == []
+    assert await index(flow, KEYS) == []
 
 
 @played
@@ -406,7 +410,7 @@ async def test_twenty_callers_with_one_key_create_one_job(world):
     )
     assert len({answer.body for answer in answers}) == 1
     assert [answer.replayed for answer in answers].count(False) == 1
-    assert len(await index(one, indexes.ready("t"))) == 1
+    assert len(await index(one, job_index.ready("t"))) == 1
 
 
 # --- lost replies ----------------------------------------------------------------------------------------
@@ -455,7 +459,7 @@ async def test_a_run_whose_answer_was_lost_is_not_begun_again_after_it_has_gone_
     _, said = await told(flow.runs.start(ANN, "s", key, {}))
     assert (await flow.runs.get("acme", said["run_id"]))["status"] == "succeeded"
     assert len(await index(flow, indexes.RUNS)) == 1
-    assert await index(flow, indexes.ready("t")) == []
+    assert await index(flow, job_index.ready("t")) == []
 
 
 @pytest.mark.parametrize("key", ["k", None], ids=["with a key", "without"])
@@ -561,7 +565,7 @@ async def test_no_gate_in_time_is_a_refusal_that_keeps_nothing(world):
     lock = Lock(flow.document_store, LockPolicy(), lambda: None)
     tag = await lock.take("acme")
     assert (await told(flow.runs.start(ANN, "w", "k", {})))[0] == "admission_gate_unavailable"
-    assert (await index(flow, indexes.KEYS), world.failures) == ([], [])
+    assert (await index(flow, KEYS), world.failures) == ([], [])
     await lock.give_back("acme", tag)
     assert (await told(flow.runs.start(ANN, "w", "k", {})))[0] == "done"
 
@@ -802,7 +806,7 @@ async def test_an_id_that_is_none_is_not_found_whatever_it_looks_like(world):
             flow.jobs.get("acme", id_.replace("run_", "job_")),
             flow.approvals.decide(ANN, id_.replace("run_", "job_"), "approved"),
         ):
-            with pytest.raises(Problem, match=r"There is no such (run|job) in this tenant"):
+            with pytest.raises(Refusal, match=r"There is no such (run|job) in this tenant"):
                 await asked
         assert await flow.keys.get("acme", id_) is None
 
@@ -833,8 +837,8 @@ async def test_what_was_admitted_is_written_whole(world):
     _, said = await told(flow.runs.start(ANN, "s", "k", {"x": 1}))
     (document,) = await index(flow, indexes.RUNS)
     run = run_of(document.body)
-    jobs = [job_of(each.body) for each in await index(flow, indexes.LIVE)]
+    jobs = [job_of(each.body) for each in await index(flow, job_index.LIVE)]
     assert {job.job_id for job in jobs} == {step.job_id for step in run.steps}
     assert len(await index(flow, indexes.timeline(run.run_id))) == run.seq
-    assert len(await index(flow, indexes.OUTBOX)) == 3
+    assert len(await index(flow, job_index.OUTBOX)) == 3
     assert said["run_id"] == run.run_id

@@ -13,12 +13,13 @@ import semel
 from semel.audit import events
 from semel.audit.verify import verify
 from semel.errors import ApprovalError, ApprovalRejected, ApprovalRequired, EffectFailed
-from semel.flow import indexes
 from semel.flow.flow import Flow
 from semel.flow.progress import HAND_BACK_S
 from semel.ledger.ledger import Ledger
+from semel.questions import job_index
 from semel.stores.base import ReadEvents, Store
 from semel.stores.documents import Count
+from semel.stores.index_names import EXPIRY
 from tests.fake_clock import FakeClock
 from tests.flows import ANN, BEN, World, played, told
 from tests.stores import Kind
@@ -388,7 +389,7 @@ async def test_where_no_gateway_runs_nothing_of_old_questions_is_left(world, clo
         for _ in range(3):  # what is late ends first, and is forgotten later
             await asyncio.to_thread(scene.ledger.sweeper.run_once)
             clock.advance(100 * DAY_S)
-    for index in (indexes.APPROVALS, indexes.DUE_CALLS, indexes.OUTBOX, indexes.EXPIRY):
+    for index in (job_index.APPROVALS, job_index.DUE_CALLS, job_index.OUTBOX, EXPIRY):
         assert await scene.store.aask(Count("acme", index)) == 0, index
 
 

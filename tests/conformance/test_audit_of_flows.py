@@ -13,10 +13,10 @@ from semel.audit.events import Event
 from semel.audit.leaves import newest, read
 from semel.audit.verify import verify
 from semel.flow.flow import Flow
-from semel.flow.model import job_of
 from semel.flow.values import Caller
 from semel.ledger.doctor import examine
 from semel.ledger.sweep import Sweeper
+from semel.questions.job import job_of
 from semel.stores.base import ReadEvents, ReadSeals, Store
 from semel.stores.documents import Commit, Draft, Fetch
 from tests.fake_clock import FakeClock

@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import orjson
 import pytest
 
+from semel import Ledger
+from semel.errors import ApprovalError
 from semel.flow import indexes
 from semel.flow.flow import Flow
-from semel.flow.problems import Problem
+from semel.flow.model import run_of
 from semel.flow.values import Caller, JsonAnswer
 from semel.kernel.clock import rfc3339
+from semel.questions import job_index
+from semel.questions.refusals import Refusal
 from semel.stores.base import Query
 from semel.stores.documents import Fetch
 from semel.testing import WrappedStore
@@ -68,6 +73,47 @@ async def refusal(asked: Awaitable[JsonAnswer]) -> str:
 async def work(flow: Flow, status: str, **error: Any) -> None:
     (job,) = (await flow.jobs.lease(BEN, ["t"], 1, 60, None))["jobs"]
     await flow.jobs.result(BEN, job["job_id"], job["fence"], status, None, error or None)
+
+
+# --- who decides without a gateway ---------------------------------------------------------------------
+
+
+async def decide_by_ledger(flow: Flow, verb: str, job_id: str) -> None:
+    """What plain code does, beside the gateway, on the same store."""
+    approvals = Ledger(flow.document_store.store, tenant="acme").approvals
+    await asyncio.to_thread(getattr(approvals, verb), job_id, by="ben")
+
+
+@played
+async def test_a_ledger_s_approval_of_a_step_moves_its_run_on(world, clock):
+    flow = world.flow(clock)
+    run_id, job_id = await ask_about_a_step(flow, "next")
+    await decide_by_ledger(flow, "approve", job_id)
+    run = await flow.runs.get("acme", run_id)
+    assert (run["status"], [step["status"] for step in run["steps"]]) == ("running", ["queued", "pending"])
+    timeline = (await flow.runs.timeline("acme", run_id, None, 50)).items
+    assert [event["type"] for event in timeline][-2:] == ["step.approved", "run.running"]
+
+
+@played
+async def test_a_ledger_s_rejection_of_a_step_ends_its_run(world, clock):
+    flow = world.flow(clock)
+    run_id, job_id = await ask_about_a_step(flow, "next")
+    await decide_by_ledger(flow, "reject", job_id)
+    run = await flow.runs.get("acme", run_id)
+    assert (run["status"], [step["status"] for step in run["steps"]]) == ("failed", ["denied", "skipped"])
+
+
+@played
+async def test_a_ledger_decides_on_no_step_whose_run_has_ended(world, clock):
+    flow = world.flow(clock)
+    run_id, job_id = await ask_about_a_step(flow)
+    document = (await flow.document_store.fetch("acme", run_id))[run_id]
+    ended = replace(run_of(document.body), status="failed", ended_us=START_US)
+    await flow.document_store.commit("acme", {run_id: document.tag}, (indexes.run_draft(ended, None),))
+    with pytest.raises(ApprovalError) as refused:
+        await decide_by_ledger(flow, "approve", job_id)
+    assert refused.value.code == "approval_terminal_run"
 
 
 # --- each row --------------------------------------------------------------------------------------------
@@ -137,7 +183,7 @@ async def test_a_job_that_nobody_is_asked_about_cannot_be_decided_on(world, stat
     answer = await flow.jobs.create(ANN, None, "t", {}, False, {})
     job_id = orjson.loads(answer.body)["job_id"]
     assert await refusal(flow.approvals.decide(BEN, job_id, status)) == "approval_not_actionable"
-    with pytest.raises(Problem, match="Nobody is asked"):
+    with pytest.raises(Refusal, match="Nobody is asked"):
         await flow.approvals.get("acme", job_id)
 
 
@@ -226,7 +272,7 @@ async def test_a_job_of_another_tenant_is_as_unknown_as_one_that_never_was(world
     flow = world.flow()
     job_id = await ask_about_a_job(flow)
     for asked in (job_id, "job_" + "0" * 32, "run_x", ""):
-        with pytest.raises(Problem) as told_:
+        with pytest.raises(Refusal) as told_:
             await flow.approvals.decide(Caller("globex", "ben"), asked, status)
         assert (told_.value.code, told_.value.message) == (
             "job_not_found",
@@ -365,7 +411,7 @@ async def test_of_forty_deciders_at_once_one_decides_and_everyone_is_told_the_tr
         shown = await flows[1].approvals.get("acme", job_id)
         (first,) = (said for word, said in results if word == "done")
         assert shown["status"] == first["status"]
-    announced = [each for each in await index(flows[0], indexes.OUTBOX) if "approval:" in each.id]
+    announced = [each for each in await index(flows[0], job_index.OUTBOX) if "approval:" in each.id]
     assert len(announced) == ROUNDS
 
 

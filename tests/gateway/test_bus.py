@@ -11,7 +11,6 @@ import orjson
 import pytest
 
 from semel.errors import OpenError, StoreUnavailable
-from semel.flow import indexes
 from semel.flow.bus import open_bus
 from semel.flow.bus.base import BusUnavailable
 from semel.flow.bus.consumer import Consumer
@@ -23,12 +22,14 @@ from semel.flow.dead import DeadLetters
 from semel.flow.document_store import DocumentStore
 from semel.flow.inbox import Busy, Claimed, Handled, Inbox
 from semel.flow.keys import Keys
-from semel.flow.model import Message, to_bytes
+from semel.flow.model import Message
 from semel.flow.outbox import Outbox
 from semel.flow.problems import Problem
 from semel.flow.values import Caller
 from semel.kernel.clock import SYSTEM
+from semel.questions import job_index
 from semel.stores.base import Query
+from semel.stores.document_bytes import to_bytes
 from semel.stores.documents import Count, Draft, Scan
 from semel.stores.memory import MemoryStore
 from semel.stores.urls import StoreUrl
@@ -411,7 +412,7 @@ def test_the_same_key_replays_a_retry_and_another_is_refused() -> None:
             with pytest.raises(Problem) as refused:
                 await room.dead.retry(ANN, id_, key)
             refusals.append(refused.value.code)
-        waiting = await room.store.aask(Count("acme", indexes.OUTBOX))
+        waiting = await room.store.aask(Count("acme", job_index.OUTBOX))
         return first, again, refusals, waiting
 
     first, again, refusals, waiting = in_room(scene)
@@ -427,7 +428,7 @@ def test_twenty_retries_at_once_send_one_message() -> None:
             *(room.dead.retry(ANN, id_, f"key-{number}") for number in range(20)), return_exceptions=True
         )
         taken = [each for each in answers if not isinstance(each, BaseException)]
-        return len(taken), len((await room.document_store.scan(Scan("acme", indexes.OUTBOX, 10))).documents)
+        return len(taken), len((await room.document_store.scan(Scan("acme", job_index.OUTBOX, 10))).documents)
 
     assert in_room(scene) == (1, 1)
 

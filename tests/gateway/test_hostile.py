@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from semel.flow.problems import KINDS
+from semel.gateway.problems import STATUS
 from tests.faults.places import PLACES
 from tests.gateway.conftest import define, limit, new_tenant, refused, start_run
 from tests.gateway.serving import PATIENCE_S, Gateway, Park, run_ids
@@ -95,7 +95,7 @@ def check_known(answer: Answer | None) -> None:
         return
     assert answer.media == "application/problem+json", answer
     problem = json.loads(answer.body)
-    assert problem["status"] == answer.status == KINDS[problem["code"]].status
+    assert problem["status"] == answer.status == STATUS[problem["code"]]
 
 
 def code_of(answer: Answer | None) -> str:

@@ -11,11 +11,12 @@ import httpx
 import pytest
 
 from semel.errors import ApprovalError, RecordNotFound, RecordNotInDoubt, StoreCorrupt, StoreUnavailable
-from semel.flow.problems import KINDS, Problem
+from semel.flow.problems import ILL_FORMED, KINDS, Problem
 from semel.gateway import problems
 from semel.gateway.server import embedded
 from semel.gateway.settings import GatewaySettings
 from semel.kernel.clock import SYSTEM
+from semel.questions.refusals import Refusal
 from semel.stores.base import CountRecords, Query
 from semel.stores.documents import Fetch
 from semel.stores.memory import MemoryStore
@@ -25,7 +26,7 @@ from tests.gateway.conftest import Serve, define, refused, start_run
 from tests.stores import BY_NAME
 
 
-def told(problem: Problem) -> dict[str, Any]:
+def told(problem: Refusal) -> dict[str, Any]:
     body: dict[str, Any] = json.loads(problems.body(problem))
     return body
 
@@ -52,8 +53,16 @@ def test_each_error_has_its_problem_and_keeps_the_inside_to_itself(error: Except
     problem = problems.problem_of(error, SYSTEM)
     body = told(problem)
     assert body["code"] == code
-    assert (body["status"], body["retriable"]) == (KINDS[code].status, KINDS[code].retriable)
+    assert (body["status"], body["retriable"]) == (problems.STATUS[code], KINDS[code].retriable)
     assert "internal" not in json.dumps(body).replace("internal_error", "")
+
+
+def test_every_code_has_a_status_and_every_status_a_code() -> None:
+    assert problems.STATUS.keys() == KINDS.keys()
+
+
+def test_what_a_command_line_calls_wrong_usage_is_a_bad_request_here() -> None:
+    assert {code for code, status in problems.STATUS.items() if status == 400} == ILL_FORMED
 
 
 def test_details_are_members_and_never_replace_what_every_problem_has() -> None:

@@ -17,13 +17,14 @@ from typing import Any
 import httpx
 import pytest
 
-from semel.flow import deciding, progress
+from semel.flow.approvals import JobApprovals
 from semel.flow.bus import open_bus
 from semel.flow.document_store import DocumentStore
-from semel.flow.model import Decision, StoredJob
 from semel.flow.outbox import Outbox
-from semel.flow.progress import Change
 from semel.flow.values import JsonAnswer
+from semel.questions import change as change_of_job
+from semel.questions.change import JobChange
+from semel.questions.job import Decision, StoredJob
 from semel.stores.urls import open_store
 from tests.faults.places import PLACES
 from tests.gateway.conftest import Serve, define, limit, start_run
@@ -259,13 +260,13 @@ def is_a_first_decision(answer: JsonAnswer) -> JsonAnswer:
 def test_the_runbook_of_approvals_fails_where_retries_are_answered_wrongly(
     flaw: Callable[[JsonAnswer], JsonAnswer], serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    judged = deciding.judged
+    decide = JobApprovals.decide
 
-    def flawed(*asked: Any) -> JsonAnswer | None:
-        answer = judged(*asked)
-        return answer and flaw(answer)
+    async def flawed(*asked: Any) -> JsonAnswer:
+        answer = await decide(*asked)
+        return flaw(answer) if answer.replayed else answer
 
-    monkeypatch.setattr(deciding, "judged", flawed)
+    monkeypatch.setattr(JobApprovals, "decide", flawed)
     done = semel("runbook", "approvals", "--json", "--server", serve(dev=True).url)
     assert failed_checks(done) == [
         "approve: 5 parallel retries are told already_approved",
@@ -276,13 +277,13 @@ def test_the_runbook_of_approvals_fails_where_retries_are_answered_wrongly(
 def test_the_runbook_of_approvals_fails_where_the_message_has_another_id(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    decide = progress.decide
+    decide = change_of_job.decide
 
-    def renamed(change: Change, job: StoredJob, decision: Decision) -> None:
+    def renamed(change: JobChange, job: StoredJob, decision: Decision) -> None:
         decide(change, job, decision)
         change.jobs = {id_: replace(each, bus_msg_id="approval:1") for id_, each in change.jobs.items()}
 
-    monkeypatch.setattr(progress, "decide", renamed)
+    monkeypatch.setattr(change_of_job, "decide", renamed)
     done = semel("runbook", "approvals", "--json", "--server", serve(dev=True).url)
     assert failed_checks(done) == [
         "approve: the message's id is approval:<job_id>",

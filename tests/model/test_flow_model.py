@@ -18,10 +18,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from semel.flow import indexes
 from semel.flow.flow import Flow, Policy
-from semel.flow.keys import KeyRecord
-from semel.flow.model import LIVE_JOB, LIVE_RUN, Message, Run, StoredJob, WorkflowStep, job_of, run_of
-from semel.flow.problems import Problem
+from semel.flow.model import LIVE_RUN, Message, Run, WorkflowStep, run_of
 from semel.flow.values import Caller, JsonAnswer
+from semel.ledger.request_keys import KeyRecord
+from semel.questions import job_index
+from semel.questions.job import LIVE_JOB, StoredJob, job_of
+from semel.questions.refusals import Refusal
 from semel.stores.base import Query, Store
 from semel.stores.documents import Commit, Committed, Draft
 from semel.stores.memory import MemoryStore
@@ -108,11 +110,11 @@ class FlowMachine(RuleBasedStateMachine):
         self.turn += 1
         return self.flows[self.turn % 2]
 
-    def play(self, asked: Awaitable[T]) -> T | Problem:
-        async def caught() -> T | Problem:
+    def play(self, asked: Awaitable[T]) -> T | Refusal:
+        async def caught() -> T | Refusal:
             try:
                 return await asked
-            except Problem as problem:
+            except Refusal as problem:
                 return problem
 
         return self.runner.run(caught())
@@ -153,7 +155,7 @@ class FlowMachine(RuleBasedStateMachine):
     @rule(workflow=st.sampled_from(WORKFLOWS), steps=graphs(), limit=st.sampled_from([None, 1, 2]))
     def define(self, workflow, steps, limit):
         definition = {"steps": steps} | ({} if limit is None else {"max_concurrent_runs": limit})
-        assert not isinstance(self.play(self.flow.workflows.put("acme", workflow, definition)), Problem)
+        assert not isinstance(self.play(self.flow.workflows.put("acme", workflow, definition)), Refusal)
 
     @rule(limit=st.integers(1, 4))
     def set_limit(self, limit):
@@ -181,19 +183,19 @@ class FlowMachine(RuleBasedStateMachine):
         asked = self.flow.jobs.create(who, key, topic, {}, approval, {})
         self.settled("job", key, (topic, gated), self.play(asked))
 
-    def admitted(self, scope: str, key: str | None, what: object, answer: JsonAnswer | Problem) -> None:
+    def admitted(self, scope: str, key: str | None, what: object, answer: JsonAnswer | Refusal) -> None:
         self.settled(scope, key, what, answer)
         if isinstance(answer, JsonAnswer) and not answer.replayed:
             assert len(self.on_index(indexes.SLOTS)) <= self.limit
 
-    def settled(self, scope: str, key: str | None, what: object, answer: JsonAnswer | Problem) -> None:
+    def settled(self, scope: str, key: str | None, what: object, answer: JsonAnswer | Refusal) -> None:
         """A key gives its first answer to the byte, to nobody else, until its window closes."""
         known = self.answers.get((scope, key)) if key is not None else None
         if known is not None and (self.clock.now_us() < known[2] or self.is_kept(known[1])):
             if known[0] == what:
                 assert answer == JsonAnswer(known[1], replayed=True)
             else:
-                assert isinstance(answer, Problem)
+                assert isinstance(answer, Refusal)
                 assert answer.code in ("idempotency_key_reused", "run_not_found")
         elif isinstance(answer, JsonAnswer):
             assert not answer.replayed
@@ -258,7 +260,7 @@ class FlowMachine(RuleBasedStateMachine):
         if job := picked([job for job in self.jobs if job.question], pick):
             answer = self.play(self.flow.approvals.decide(who, job.job_id, status))
             if job.submitted_by == who.principal:
-                assert isinstance(answer, Problem)
+                assert isinstance(answer, Refusal)
                 assert answer.code == "self_approval_denied"
             elif job.decision is not None:
                 assert isinstance(answer, JsonAnswer) == (job.decision.status == status)
@@ -332,11 +334,11 @@ class FlowMachine(RuleBasedStateMachine):
         jobs = self.jobs
         for topic in TOPICS:
             queued = {job.job_id for job in jobs if job.status == "queued" and job.topic == topic}
-            assert self.on_index(indexes.ready(topic)) == queued
+            assert self.on_index(job_index.ready(topic)) == queued
         due = {job.job_id for job in jobs if job.status in ("leased", "waiting")}
-        assert self.on_index(indexes.DUE) == due
-        assert self.on_index(indexes.LIVE) == {job.job_id for job in jobs if job.status in LIVE_JOB}
-        assert self.on_index(indexes.approvals("waiting")) == {
+        assert self.on_index(job_index.DUE) == due
+        assert self.on_index(job_index.LIVE) == {job.job_id for job in jobs if job.status in LIVE_JOB}
+        assert self.on_index(job_index.approvals("waiting")) == {
             job.job_id for job in jobs if job.status == "waiting"
         }
 
@@ -400,7 +402,7 @@ class FlowMachine(RuleBasedStateMachine):
         assert isinstance(given, dict)
         for job in given["jobs"]:
             self.play(self.flow.jobs.result(PEOPLE[0], job["job_id"], job["fence"], "succeeded", 1, None))
-        assert not self.on_index(indexes.LIVE)
+        assert not self.on_index(job_index.LIVE)
 
 
 def picked(items: list[T], pick: int) -> T | None:

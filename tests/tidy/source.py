@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -146,6 +146,28 @@ def prints(module: Module) -> Iterator[ast.Call]:
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
             yield node
+
+
+def numbers(module: Module) -> Iterator[tuple[ast.expr, int]]:
+    """Each whole number that is written out."""
+    return _numbers(node for node in ast.walk(module.tree) if isinstance(node, ast.expr))
+
+
+def numbers_beside(module: Module, word: str) -> Iterator[tuple[ast.expr, int]]:
+    """Each whole number that is compared with something whose name has this word, or given as one."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            if any(word in _dotted(side) for side in sides):
+                yield from _numbers(sides)
+        elif isinstance(node, ast.keyword) and word in (node.arg or ""):
+            yield from _numbers([node.value])
+
+
+def _numbers(nodes: Iterable[ast.expr]) -> Iterator[tuple[ast.expr, int]]:
+    for node in nodes:
+        if isinstance(node, ast.Constant) and type(node.value) is int:
+            yield node, node.value
 
 
 def text_files(root: Path = ROOT) -> Iterator[tuple[Path, str]]:

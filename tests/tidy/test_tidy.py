@@ -6,6 +6,7 @@ Every rule is also shown a breach, so that none of them passes because it stoppe
 from __future__ import annotations
 
 import ast
+import http
 import re
 from pathlib import Path
 
@@ -23,19 +24,25 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("audit.events", "call.cache", "call.outcome", "ledger.counters"),
     ("stores",),
     ("ledger.running", "call.drive"),
-    ("audit.leaves", "windows.age_counters", "ledger.catalogue", "questions", "flow"),
+    ("audit.leaves", "windows.age_counters", "ledger.catalogue", "ledger.request_keys", "questions"),
     ("ledger.sweep", "ledger.keeper", "ledger.records", "ledger.explain", "ledger.closing"),
     ("call.step", "ledger"),
     ("call.guard", "ledger.probing"),
     ("call",),
+    ("audit", "ledger.doctor", "windows.advice"),
+    # What is above does without runs; what it needs to know of them the next row but one hands over.
+    ("flow",),
     ("",),
-    ("testing", "audit", "ledger.doctor", "windows.advice"),
+    ("testing",),
     ("flow.bus",),
     ("worker", "integrations"),
     ("gateway",),
     ("lab",),
     ("cli", "__main__"),
 )
+
+# The rooms that know nothing of runs: every part of them stands above the flow.
+INNER_ROOMS = ("kernel", "contract", "call", "ledger", "questions", "audit", "windows", "stores")
 
 # Nobody outside these imports them, whatever the rows say; the command starts what it is asked to start.
 CLOSED = {"gateway": {"gateway", "cli"}, "lab": {"lab", "cli"}, "cli": {"cli", "__main__"}}
@@ -101,6 +108,18 @@ MAY_PRINT = ("lab", "cli", "__main__", "bench")
 
 # The bench compares Semel with statements written by hand, so it writes some by hand.
 MAY_WRITE_SQL = ("bench",)
+
+# Who answers over HTTP knows statuses; and who asks, or reads what a tool's own client of HTTP raised.
+MAY_KNOW_STATUSES = (
+    "gateway",
+    "contract.transport",
+    "worker.gateway_jobs",
+    "cli.server_operations",
+    "lab.runbooks",
+)
+
+# Round hundreds are many a number; the others are hardly ever anything else.
+STATUSES = frozenset(http.HTTPStatus) - {100, 200, 300, 400, 500}
 
 NAMELESS = {"utils", "util", "common", "helpers", "helper", "manager", "managers", "misc"}
 
@@ -169,6 +188,13 @@ def bench_imports(module: source.Module) -> list[str]:
     return [module.at(node) for node in source.bench_imports(module)]
 
 
+def http_statuses(module: source.Module) -> list[str]:
+    """Numbers that are a status of HTTP; round ones where they are compared with a status or given as one."""
+    telling = [each for each in source.numbers(module) if each[1] in STATUSES]
+    numbers = dict((*telling, *source.numbers_beside(module, "status")))
+    return [f"{module.at(node)} {number}" for node, number in numbers.items() if 100 <= number < 600]
+
+
 def prints(module: source.Module) -> list[str]:
     return [module.at(node) for node in source.prints(module)]
 
@@ -205,6 +231,11 @@ def test_no_module_imports_one_further_out() -> None:
     assert breaches(upward_imports, but=("bench",)) == []
 
 
+def test_every_part_of_an_inner_room_stands_above_the_flow() -> None:
+    flow = LAYERS.index(("flow",))
+    assert [name for name in MODULES if within(name, INNER_ROOMS) and (row(name) or 0) >= flow] == []
+
+
 def test_the_library_knows_nothing_of_the_bench() -> None:
     assert {"bench", "bench.run"} <= set(BENCH)
     assert breaches(bench_imports, but=("bench",)) == []
@@ -228,6 +259,10 @@ def test_no_module_is_named_after_nothing() -> None:
 
 def test_atomic_steps_are_sql_files_not_strings() -> None:
     assert breaches(sql_texts, but=MAY_WRITE_SQL) == []
+
+
+def test_only_who_speaks_http_knows_its_statuses() -> None:
+    assert breaches(http_statuses, but=(*MAY_KNOW_STATUSES, "bench")) == []
 
 
 def test_the_library_does_not_print() -> None:
@@ -265,6 +300,7 @@ def module(text: str, name: str = "kernel.record") -> source.Module:
         ("stores.memory", "from semel.testing import FakeClock"),
         ("worker", "from semel.gateway import app"),
         ("gateway.app", "from semel.lab import demo"),
+        *((room, "from semel.flow.model import Run") for room in INNER_ROOMS),
     ],
 )
 def test_an_upward_import_is_found(name: str, text: str) -> None:
@@ -346,6 +382,23 @@ def test_sql_in_a_string_is_found(text: str) -> None:
 )
 def test_pragmas_transactions_and_prose_are_no_sql(text: str) -> None:
     assert sql_texts(module(text)) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'KINDS = {"run_not_found": (404, "There is no such run.")}',
+        "if answer.status_code >= 500:\n    wait()",
+        "while 400 != status:\n    wait()",
+        "reply(body, status=200)",
+    ],
+)
+def test_a_status_of_http_is_found(text: str) -> None:
+    assert len(http_statuses(module(text, "flow.problems"))) == 1
+
+
+def test_other_round_numbers_are_no_status_of_http() -> None:
+    assert http_statuses(module('_PAGE = 200\nx = status == "done"\nlist(limit=500)\nage = 400 * DAY')) == []
 
 
 def test_a_print_and_a_long_function_are_found() -> None:

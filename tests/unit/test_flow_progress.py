@@ -10,8 +10,13 @@ import orjson
 import pytest
 
 from semel.flow import indexes, progress
-from semel.flow.model import Decision, Gate, Run, StoredJob, WorkflowStep, job_of, run_of, to_bytes
+from semel.flow.model import Run, WorkflowStep, run_of
 from semel.flow.progress import ATTEMPTS_MAX, LEASES_MAX, Change
+from semel.questions import job_index
+from semel.questions.change import decide, expire, open_job
+from semel.questions.job import Decision, Gate, StoredJob, job_of, question_status
+from semel.stores.document_bytes import to_bytes
+from semel.stores.index_names import EXPIRY
 
 NOW = 1_000_000
 LATER = 2_000_000
@@ -60,7 +65,7 @@ class Played:
 
     def decide(self, step_id: str, status: str) -> None:
         decision = Decision(status, "ben", LATER, "why")
-        progress.decide(self.at(LATER, self.run), self.job(step_id), decision)
+        decide(self.at(LATER, self.run), self.job(step_id), decision)
         self.keep()
 
     @property
@@ -150,12 +155,12 @@ def test_an_ended_run_has_no_slot_and_a_day_on_which_it_is_forgotten():
     played = Played(step("a"))
     live = {entry.index_name for entry in indexes.run_draft(played.run, 10).entries}
     assert {indexes.SLOTS, indexes.slots_of("w"), "runs/status/running"} <= live
-    assert indexes.EXPIRY not in live
+    assert EXPIRY not in live
     played.succeed("a")
     ended = dict(indexes.run_draft(played.run, 10).entries)
-    assert ended[indexes.EXPIRY] == LATER + 10
+    assert ended[EXPIRY] == LATER + 10
     assert ended.keys().isdisjoint({indexes.SLOTS, indexes.slots_of("w"), "runs/status/running"})
-    assert indexes.EXPIRY not in dict(indexes.run_draft(played.run, None).entries)
+    assert EXPIRY not in dict(indexes.run_draft(played.run, None).entries)
 
 
 def test_cancelling_ends_what_lives_and_skips_what_never_began():
@@ -229,11 +234,11 @@ def test_an_approved_job_keeps_the_id_of_the_message_that_announced_it():
 
 def test_a_question_that_nobody_answered_denies_the_step():
     played = Played(step("a", gate=GATE), step("b", "a"))
-    progress.expire(played.at(LATER, played.run), played.job("a"))
+    expire(played.at(LATER, played.run), played.job("a"))
     played.keep()
     assert played.statuses == {"a": "denied", "b": "skipped"}
     assert (played.run.status, played.job("a").decision) == ("failed", None)
-    assert indexes.question_status(played.job("a")) == "expired"
+    assert question_status(played.job("a")) == "expired"
 
 
 def test_a_rejection_is_told_with_the_persons_name_and_reason():
@@ -257,15 +262,13 @@ def test_events_are_numbered_without_a_gap_over_all_changes():
 @pytest.mark.parametrize("gated", [False, True])
 def test_a_job_of_its_own_has_no_timeline_and_is_forgotten_by_itself(gated):
     change = Change("acme", NOW, lambda kind: kind)
-    job = progress.open_job(
-        change, StoredJob("job_9", "t", {}, "queued", "ann", NOW), GATE if gated else None
-    )
+    job = open_job(change, StoredJob("job_9", "t", {}, "queued", "ann", NOW), GATE if gated else None)
     assert (change.events, len(change.messages)) == ([], 1)
-    assert indexes.EXPIRY not in dict(indexes.job_draft(job, 10).entries)
+    assert EXPIRY not in dict(job_index.job_draft(job, 10).entries)
     ended = replace(job, status="succeeded", ended_us=LATER)
-    assert dict(indexes.job_draft(ended, 10).entries)[indexes.EXPIRY] == LATER + 10
+    assert dict(job_index.job_draft(ended, 10).entries)[EXPIRY] == LATER + 10
     of_a_run = replace(ended, run_id="run_1")
-    assert indexes.EXPIRY not in dict(indexes.job_draft(of_a_run, 10).entries)
+    assert EXPIRY not in dict(job_index.job_draft(of_a_run, 10).entries)
 
 
 # --- again -----------------------------------------------------------------------------------------------

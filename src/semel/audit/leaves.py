@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from semel.audit.events import LEAF_BYTES, Seal
-from semel.flow.indexes import EXPIRY
 from semel.stores.base import Store
 from semel.stores.documents import Commit, Draft, Entry, Fetch, Scan
+from semel.stores.index_names import EXPIRY
 
 # Events of all tenants are under one seal. No tenant of a caller begins with this sign.
 TENANT = "_seals"

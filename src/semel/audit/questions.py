@@ -1,7 +1,7 @@
 """Questions to people against the audit log: a decision is what its events tell, or somebody changed it.
 
-A question is a document, not a record; its events are committed with it (semel.flow.deciding). Compared are
-how it stands, who decided, when and why, the digest of what the person saw, and the arguments of the call.
+A question is a document, not a record; its events are committed with it (semel.questions.deciding). Compared
+are how it stands, who decided, when and why, the digest of what the person saw, and the call's arguments.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 
 from semel.audit.events import DECIDED, WAITING, Event
 from semel.errors import StoreCorrupt
-from semel.flow.indexes import APPROVALS, question_status
-from semel.flow.model import StoredJob, job_of
-from semel.flow.views import job_hash
 from semel.kernel.clock import rfc3339
 from semel.kernel.record import Record
 from semel.questions.approvals import shown_arguments
+from semel.questions.job import StoredJob, job_of, question_status
+from semel.questions.job_index import APPROVALS
+from semel.questions.views import job_hash
 from semel.stores.base import FindRecord, Store
 from semel.stores.documents import Fetch, Scan, score_on
 

@@ -40,9 +40,9 @@ from semel.audit.events import (
 from semel.audit.leaves import newest, read
 from semel.audit.questions import UNTOLD, asked_in, question_difference
 from semel.errors import StoreCorrupt
-from semel.flow.views import QUESTION_SCOPE, job_of_question, question_record_id
 from semel.kernel.durations import Duration, microseconds
 from semel.kernel.record import Address, Look, Record, State
+from semel.questions.views import QUESTION_SCOPE, job_of_question, question_record_id
 from semel.stores.base import ListRecords, ReadEvents, ReadSeals, Store
 from semel.stores.documents import Fetch
 

@@ -30,7 +30,6 @@ from semel.contract.contract import Contract
 from semel.contract.meaning import Meaning, meaning
 from semel.contract.result import CannotTell, DidNotHappen, Happened, ToolError, ToolResult
 from semel.contract.transaction import ENDED_BY_TOOL, TransactionBroken
-from semel.flow import calls
 from semel.kernel import owner
 from semel.kernel.keys import Key, fingerprint
 from semel.kernel.record import (
@@ -54,7 +53,7 @@ from semel.kernel.record import (
     settled_by,
 )
 from semel.ledger.running import Attempt
-from semel.questions import approvals
+from semel.questions import approvals, calls
 
 if TYPE_CHECKING:
     from semel.ledger.ledger import Ledger

@@ -18,16 +18,20 @@ from semel.flow import indexes
 from semel.flow.dead import DEAD
 from semel.flow.flow import Flow, Policy
 from semel.flow.job_admin import JobFilter
-from semel.flow.problems import Problem
+from semel.flow.problems import ILL_FORMED, Problem
+from semel.flow.progress import RunsFollow
 from semel.flow.values import Caller, JsonAnswer, Page
 from semel.gateway import settings
 from semel.gateway.every_record import Correction, EveryRecord, Said, Wanted
 from semel.kernel.record import UNSETTLED, State
 from semel.ledger import catalogue
 from semel.ledger.catalogue import INDEX as TOOLS
-from semel.questions.approvals import ApprovalRequest, Approvals, DecisionAnswer
+from semel.questions import job_index
+from semel.questions.approvals import ApprovalRequest, Approvals
+from semel.questions.deciding import DecisionAnswer
 from semel.stores.base import CountUnsettled, Store
 from semel.stores.documents import Tenants
+from semel.stores.index_names import KEYS
 from semel.stores.urls import need
 from semel.windows import advice
 from semel.windows.age_counters import INDEX as AGES
@@ -42,7 +46,7 @@ _REQUEST = ("job_id", "run_id", "topic", "input", "labels", "status", "revision"
             "created_at", "expires_at", "decided_by", "decided_at", "reason")  # fmt: skip
 
 # Whoever has used the store stands on one of these, or has a record that is not settled.
-_SHELVES = (TOOLS, AGES, DEAD, indexes.RUNS, indexes.JOBS, indexes.KEYS, indexes.APPROVALS, indexes.WORKFLOWS)
+_SHELVES = (TOOLS, AGES, DEAD, indexes.RUNS, job_index.JOBS, KEYS, job_index.APPROVALS, indexes.WORKFLOWS)
 
 # Whatever the score, it stands in the index.
 _ANY_SCORE = (1 << 53) - 1
@@ -88,14 +92,18 @@ class StoreOperations:
     # --- questions to people -----------------------------------------------------------------------
 
     def approvals(self, status: str | None, limit: int) -> list[Data]:
-        return [_request(each) for each in Approvals(self._store, self._tenant).list(status, limit)]
+        return [_request(each) for each in self._approvals().list(status, limit)]
 
     def approval(self, job_id: str) -> Data:
-        return _request(Approvals(self._store, self._tenant).get(job_id))
+        return _request(self._approvals().get(job_id))
+
+    def _approvals(self) -> Approvals:
+        return Approvals(self._store, self._tenant, RunsFollow())
 
     def decide(self, verb: str, job_id: str, told: dict[str, Any]) -> Data:
-        decide = getattr(Approvals(self._store, self._tenant), verb)
-        return _decision(decide(job_id, by=self._person(), **told))
+        decide = getattr(self._approvals(), verb)
+        answer: DecisionAnswer = decide(job_id, by=self._person(), **told)
+        return answer.as_data()
 
     # --- runs, jobs, dead letters ------------------------------------------------------------------
 
@@ -248,7 +256,7 @@ def _refused() -> Iterator[None]:
     except ResultInvalid as misfit:
         raise click.UsageError(misfit.message) from None
     except Problem as problem:
-        if problem.status != 400:
+        if problem.code not in ILL_FORMED:
             raise
         raise click.UsageError(problem.message) from None
 
@@ -280,14 +288,3 @@ def _whole(
 
 def _request(request: ApprovalRequest) -> Data:
     return {name: getattr(request, name) for name in _REQUEST}
-
-
-def _decision(decision: DecisionAnswer) -> Data:
-    taken = decision.status.removeprefix("already_")
-    return {
-        "job_id": decision.job_id,
-        "status": decision.status,
-        f"{taken}_by": decision.by,
-        f"{taken}_at": decision.at,
-        "revision": decision.revision,
-    }

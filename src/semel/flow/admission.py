@@ -15,11 +15,12 @@ import orjson
 from semel.audit.events import Event
 from semel.flow import indexes
 from semel.flow.document_store import DocumentStore
-from semel.flow.keys import KeyRecord, Keys
+from semel.flow.keys import Keys
 from semel.flow.problems import Problem
 from semel.flow.progress import Change
 from semel.flow.values import Caller, JsonAnswer
 from semel.flow.workflows import Known, Workflows
+from semel.ledger.request_keys import KeyRecord
 from semel.stores.documents import Capacity, Committed, Draft
 
 # How often a definition may change, or a key lapse, under one request.

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from semel.flow import deciding, indexes, views
-from semel.flow.deciding import Seen
+import orjson
+
 from semel.flow.document_store import DocumentStore
-from semel.flow.model import job_of
-from semel.flow.problems import Problem
+from semel.flow.progress import RunsFollow
 from semel.flow.values import Caller, JsonAnswer, Page, next_after
+from semel.questions import deciding, job_index, views
+from semel.questions.deciding import Decider, JobStanding, Seen
+from semel.questions.job import job_of
+from semel.questions.refusals import Refusal
 from semel.stores.documents import Scan
 
 Items = list[dict[str, Any]]
@@ -19,9 +22,10 @@ class JobApprovals:
     def __init__(self, document_store: DocumentStore, kept_us: int | None) -> None:
         self._document_store = document_store
         self._kept_us = kept_us
+        self._follows = RunsFollow()
 
     async def list(self, tenant: str, status: str | None, after: tuple[int, str] | None, limit: int) -> Page:
-        index = indexes.approvals(status)
+        index = job_index.approvals(status)
         documents = await self._document_store.page(Scan(tenant, index, limit, newest=True, after=after))
         now_us = await self._document_store.now_us()
         items = [views.approval(job_of(each.body), now_us) for each in documents]
@@ -29,9 +33,9 @@ class JobApprovals:
         return Page(kept, next_after(documents, index, limit))
 
     async def get(self, tenant: str, job_id: str) -> dict[str, Any]:
-        standing = await self._document_store.carry_out(deciding.look(tenant, job_id))
+        standing = await self._look(tenant, job_id)
         if standing.job.question is None:
-            raise Problem("job_not_found", "Nobody is asked about this job.")
+            raise Refusal("job_not_found", "Nobody is asked about this job.")
         return views.approval(standing.job, standing.now_us)
 
     async def records(
@@ -42,15 +46,15 @@ class JobApprovals:
         What is over by its time stands with the waiting ones until somebody sweeps.
         """
         before = after and (after[0], views.job_of_question(after[1]))
-        scan = Scan(tenant, indexes.approvals(status), limit, newest=True, after=before)
+        scan = Scan(tenant, job_index.approvals(status), limit, newest=True, after=before)
         scanned = await self._document_store.scan(scan)
         return [views.question_record(job_of(each.body), scanned.now_us) for each in scanned.documents]
 
     async def record(self, tenant: str, job_id: str) -> dict[str, Any] | None:
         """The question about this job as a record; None if nobody is asked."""
         try:
-            standing = await self._document_store.carry_out(deciding.look(tenant, job_id))
-        except Problem:
+            standing = await self._look(tenant, job_id)
+        except Refusal:
             return None
         return views.question_record(standing.job, standing.now_us) if standing.job.question else None
 
@@ -64,7 +68,13 @@ class JobApprovals:
         job_hash: str | None = None,
     ) -> JsonAnswer:
         """The decision, the job's next state and the message that announces it are on file together."""
-        seen, clock = Seen(revision, job_hash), self._document_store.clock
-        return await self._document_store.carry_out(
-            deciding.decide(caller, job_id, status, reason, seen, clock, self._kept_us)
+        decider = Decider(
+            caller.tenant, caller.principal, self._document_store.clock, self._kept_us, self._follows
         )
+        answer = await self._document_store.carry_out(
+            deciding.decide(decider, job_id, status, reason, Seen(revision, job_hash))
+        )
+        return JsonAnswer(orjson.dumps(answer.as_data()), answer.replayed)
+
+    async def _look(self, tenant: str, job_id: str) -> JobStanding:
+        return await self._document_store.carry_out(deciding.look(tenant, job_id, self._follows))

@@ -12,17 +12,19 @@ from typing import Any
 
 import orjson
 
-from semel.flow import indexes
 from semel.flow.document_store import DocumentStore
 from semel.flow.inbox import KEPT_US, RETRY
 from semel.flow.keys import Keys
-from semel.flow.model import Message, to_bytes
 from semel.flow.problems import Problem
 from semel.flow.values import Caller, JsonAnswer, Page, next_after
 from semel.kernel.clock import rfc3339
 from semel.kernel.keys import frame
 from semel.kernel.limits import MESSAGE_CHARS_MAX
+from semel.questions import job_index
+from semel.questions.job import Message
+from semel.stores.document_bytes import to_bytes
 from semel.stores.documents import Document, Draft, Entry, Scan
+from semel.stores.index_names import EXPIRY
 
 DEAD = "dead"
 
@@ -42,7 +44,7 @@ class DeadLetter:
     def draft(self, kept_us: int | None = KEPT_US) -> Draft:
         entries = [Entry(DEAD, self.dead_us)]
         if kept_us is not None:
-            entries.append(Entry(indexes.EXPIRY, self.dead_us + kept_us))
+            entries.append(Entry(EXPIRY, self.dead_us + kept_us))
         return Draft(self.id, to_bytes(self), tuple(entries))
 
 
@@ -83,7 +85,7 @@ class DeadLetters:
                     raise Problem("message_already_retried")
                 return JsonAnswer(orjson.dumps(view(found)), replayed=True)
             retried = await self._retried(caller, found, key_id)
-            put = (retried.draft(self._keys.kept_us), indexes.message_draft(_again(retried)))
+            put = (retried.draft(self._keys.kept_us), job_index.message_draft(_again(retried)))
             if (await self._document_store.commit(caller.tenant, {id_: document.tag}, put)).done:
                 return JsonAnswer(orjson.dumps(view(retried)))
 

@@ -8,13 +8,13 @@ from typing import Any, TypeVar
 
 from semel.audit.events import Event
 from semel.errors import StoreUnavailable
-from semel.flow import asking
-from semel.flow.asking import Asking
-from semel.flow.indexes import OUTBOX
 from semel.flow.storage import Storage
 from semel.flow.values import cut, is_heavy, position_of
+from semel.questions.job_index import OUTBOX
+from semel.stores import inquiry
 from semel.stores.base import Query, Store
 from semel.stores.documents import Capacity, Commit, Committed, Document, Draft, Fetch, Scan, Scanned
+from semel.stores.inquiry import Inquiry
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ class DocumentStore:
         return self._monotonic_us() + self._ahead_us
 
     def new_id(self, kind: str) -> str:
-        return asking.new_id(self.clock, kind)
+        return inquiry.new_id(self.clock, kind)
 
     async def fetch(self, tenant: str, *ids: str) -> Mapping[str, Document]:
         fetched = await self.ask(Fetch(tenant, ids))
@@ -87,7 +87,7 @@ class DocumentStore:
             self.nudge(commit.tenant)
         return committed
 
-    async def carry_out(self, wanted: Asking[T]) -> T:
+    async def carry_out(self, wanted: Inquiry[T]) -> T:
         """What the generator returns, its queries answered one after the other."""
         answer: Any = None
         while True:
@@ -99,7 +99,7 @@ class DocumentStore:
             answer = await (self.write(query) if isinstance(query, Commit) else self.ask(query))
 
     def new_tag(self) -> str:
-        return asking.new_tag(self.clock)
+        return inquiry.new_tag(self.clock)
 
     async def _insist(self, commit: Commit) -> Committed:
         for _ in range(_TRIES - 1):

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import orjson
 
-from semel.flow import indexes
 from semel.flow.document_store import DocumentStore
-from semel.flow.model import Message
+from semel.questions.job import Message
 from semel.stores.documents import Document, Draft, Entry
+from semel.stores.index_names import EXPIRY
 
 # As long as keys are kept: the longest time after which a broker was seen to deliver something again.
 KEPT_US = 90 * 86_400_000_000
@@ -97,7 +97,7 @@ def _claim(id_: str, until_us: int, kept_us: int | None) -> Draft:
 
 
 def _document(id_: str, body: dict[str, int], at_us: int, kept_us: int | None) -> Draft:
-    entries = () if kept_us is None else (Entry(indexes.EXPIRY, at_us + kept_us),)
+    entries = () if kept_us is None else (Entry(EXPIRY, at_us + kept_us),)
     return Draft(id_, orjson.dumps(body), entries)
 
 

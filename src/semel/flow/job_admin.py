@@ -7,12 +7,14 @@ from typing import NamedTuple
 
 import orjson
 
-from semel.flow import indexes, progress, views
+from semel.flow import progress, views
 from semel.flow.document_store import DocumentStore
-from semel.flow.model import LIVE_JOB, StoredJob, job_of, run_of
+from semel.flow.model import run_of
 from semel.flow.problems import Problem
 from semel.flow.progress import Change
 from semel.flow.values import Caller, JsonAnswer, Page
+from semel.questions import job_index
+from semel.questions.job import LIVE_JOB, StoredJob, job_of
 from semel.stores.documents import Scan
 
 # Read at once where a filter leaves some out, and how often for one page: a rare kind may take several.
@@ -45,7 +47,7 @@ class JobAdmin:
         async def read(after: _After, size: int) -> Sequence[StoredJob]:
             if wanted.run_id is not None:
                 return (await self._of_run(tenant, wanted.run_id, after))[:size]
-            index = indexes.jobs(wanted.topic, wanted.status)
+            index = job_index.jobs(wanted.topic, wanted.status)
             scanned = await self._document_store.scan(Scan(tenant, index, size, newest=True, after=after))
             return [job_of(document.body) for document in scanned.documents]
 

@@ -9,15 +9,20 @@ from typing import Any
 
 import orjson
 
-from semel.flow import indexes, progress, views
+from semel.flow import progress, views
 from semel.flow.document_store import DocumentStore
-from semel.flow.keys import KeyRecord, Keys, fingerprint
-from semel.flow.model import StoredJob, job_of, run_of, to_bytes
+from semel.flow.keys import Keys, fingerprint
+from semel.flow.model import run_of
 from semel.flow.problems import Problem
 from semel.flow.progress import Change
 from semel.flow.values import Caller, JsonAnswer
 from semel.flow.workflows import gate
 from semel.kernel.clock import rfc3339
+from semel.ledger.request_keys import KeyRecord
+from semel.questions import job_index
+from semel.questions.change import open_job
+from semel.questions.job import StoredJob, job_of
+from semel.stores.document_bytes import to_bytes
 from semel.stores.documents import Capacity, Document, Scan
 
 # Live jobs of a tenant: a client in a loop is stopped before it fills the store.
@@ -47,7 +52,7 @@ class Jobs:
             now_us = await self._document_store.now_us()
             change = Change(caller.tenant, now_us, self._document_store.new_id)
             job = StoredJob(change.new_id("job"), topic, input, "queued", caller.principal, now_us, labels)
-            job = progress.open_job(change, job, question)
+            job = open_job(change, job, question)
             answer = to_bytes(views.job(job))
             # A job that exists already is this one: writing it again would take it from whoever leased it.
             expect: dict[str, str | None] = {job.job_id: None}
@@ -59,7 +64,7 @@ class Jobs:
                 if before := await self._keys.first_answer(caller.tenant, "job", key, print_):
                     return before
                 raise problem
-            capacity = (Capacity(indexes.LIVE, LIVE_JOBS_MAX),)
+            capacity = (Capacity(job_index.LIVE, LIVE_JOBS_MAX),)
             events = tuple(change.audited)
             committed = await self._document_store.commit(
                 caller.tenant, expect, put, capacity=capacity, events=events
@@ -123,7 +128,7 @@ class Jobs:
         for topic in dict.fromkeys(topics):
             after: tuple[int, str] | None = None
             while len(jobs) < max_:
-                scan = Scan(tenant, indexes.ready(topic), max_ - len(jobs), after=after)
+                scan = Scan(tenant, job_index.ready(topic), max_ - len(jobs), after=after)
                 scanned = await self._document_store.scan(scan)
                 if not scanned.documents:
                     break
@@ -162,7 +167,7 @@ class Jobs:
         return change.now_us if (await self._document_store.write(commit)).done else None
 
     async def _write(self, tenant: str, seen: Document, job: StoredJob) -> bool:
-        draft = indexes.job_draft(job, self._keys.kept_us)
+        draft = job_index.job_draft(job, self._keys.kept_us)
         return (await self._document_store.commit(tenant, {seen.id: seen.tag}, (draft,))).done
 
     # --- results ---------------------------------------------------------------------------------

@@ -1,10 +1,6 @@
 """Idempotency keys of runs, jobs and reruns: claimed in the commit that does what they stand for.
 
-A key's document has the answer itself, to the byte, so that a replay needs nothing else. Under the lock
-strategy it exists before the run does, as a *reservation* with a short life.
-
-The window of a key is counted from the end of its run or job, which nobody knows when the key is claimed: its
-document says when the window would close if all had ended at once. Only then is the run or job looked at.
+What is kept of one is in semel.ledger.request_keys.
 """
 
 from __future__ import annotations
@@ -12,79 +8,19 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
-from semel.flow import indexes
 from semel.flow.document_store import DocumentStore
-from semel.flow.large import as_canonical
-from semel.flow.model import reads, to_bytes
 from semel.flow.problems import Problem
 from semel.flow.values import JsonAnswer, Page, next_after
 from semel.kernel.clock import rfc3339
 from semel.kernel.keys import canonical, frame
-from semel.stores.documents import Document, Draft, Entry, Scan
+from semel.kernel.large import as_canonical
+from semel.ledger.request_keys import KeyRecord, key_record
+from semel.stores.documents import Document, Scan
+from semel.stores.index_names import KEYS
 
 Items = list[dict[str, Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class KeyRecord:
-    id: str
-    scope: str  # run, job, rerun
-    key: str
-    fingerprint: str
-    created_us: int
-    expires_us: int | None  # not before this time, and not before its run or job has ended and been kept
-    answer: str | None = None  # None: reserved, until `reserved_until_us`
-    reserved_until_us: int = 0
-    run_id: str | None = None
-    job_id: str | None = None
-
-    def draft(self) -> Draft:
-        entries = [
-            Entry(indexes.KEYS, self.created_us),
-            Entry(f"{indexes.KEYS}/{self.scope}", self.created_us),
-        ]
-        if self.expires_us is not None:
-            entries.append(Entry(indexes.EXPIRY, self.expires_us))
-        return Draft(self.id, to_bytes(self), tuple(entries))
-
-    @property
-    def subject_id(self) -> str | None:
-        """The run or job that it stands for."""
-        return self.run_id or self.job_id
-
-    def closes_us(self, subject: Document | None) -> int | None:
-        """When its window closes; None: never, or its run or job lives. Without these, by its own time."""
-        if self.expires_us is None or subject is None:
-            return self.expires_us
-        forgotten_us = next(
-            (entry.score for entry in subject.entries if entry.index_name == indexes.EXPIRY), None
-        )
-        return None if forgotten_us is None else max(forgotten_us, self.expires_us)
-
-    def look_again_us(self, subject: Document | None, now_us: int) -> int | None:
-        """When a sweeper looks at it next; None if its window has closed.
-
-        While its run or job lives, after another window: should that end at once, the look is in time.
-        """
-        assert self.expires_us is not None
-        closes_us = self.closes_us(subject)
-        if closes_us is None:
-            return now_us + self.expires_us - self.created_us
-        return closes_us if closes_us > now_us else None
-
-
-def key_record(document: Document) -> KeyRecord:
-    return _key_record(document.body)
-
-
-@reads
-def _key_record(body: bytes) -> KeyRecord:
-    return KeyRecord(**orjson.loads(body))
 
 
 def fingerprint(scope: str, target: str, body: Any) -> str:
@@ -158,7 +94,7 @@ class Keys:
         return await self.get(tenant, self.id(tenant, scope, key))
 
     async def list(self, tenant: str, scope: str | None, after: tuple[int, str] | None, limit: int) -> Page:
-        index = f"{indexes.KEYS}/{scope}" if scope else indexes.KEYS
+        index = f"{KEYS}/{scope}" if scope else KEYS
         scanned = await self._document_store.scan(Scan(tenant, index, limit, newest=True, after=after))
         documents = list(scanned.documents)
         return Page(await self._views(tenant, documents), next_after(documents, index, limit))

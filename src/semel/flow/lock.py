@@ -20,10 +20,10 @@ from semel.errors import SemelError, StoreUnavailable
 from semel.flow import indexes
 from semel.flow.admission import Admission, Start, no_slot
 from semel.flow.document_store import DocumentStore
-from semel.flow.keys import KeyRecord
 from semel.flow.problems import Problem
 from semel.flow.values import JsonAnswer
 from semel.flow.workflows import Known
+from semel.ledger.request_keys import KeyRecord
 from semel.stores.documents import Capacity, Count, Draft
 
 log = logging.getLogger("semel")

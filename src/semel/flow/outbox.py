@@ -7,9 +7,9 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from semel.errors import SemelError
-from semel.flow import indexes
 from semel.flow.document_store import DocumentStore
-from semel.flow.model import Message, message_of
+from semel.questions import job_index
+from semel.questions.job import Message, message_of
 from semel.stores.documents import Document, Scan, Tenants
 
 log = logging.getLogger("semel")
@@ -36,14 +36,14 @@ class Outbox:
 
     async def run_once(self) -> int:
         """How many messages were sent, of all tenants."""
-        tenants = await self._document_store.ask(Tenants(indexes.OUTBOX))
+        tenants = await self._document_store.ask(Tenants(job_index.OUTBOX))
         return sum([await self.send_of(tenant) for tenant in tenants])
 
     async def send_of(self, tenant: str) -> int:
         """All that the tenant has in its outbox is sent, in the order in which it was written."""
         sent = 0
         while True:
-            scanned = await self._document_store.scan(Scan(tenant, indexes.OUTBOX, _BATCH))
+            scanned = await self._document_store.scan(Scan(tenant, job_index.OUTBOX, _BATCH))
             documents = list(scanned.documents)
             if not documents:
                 return sent

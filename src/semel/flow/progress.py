@@ -1,30 +1,23 @@
 """What follows what in a run: pure, deterministic, written once. Time and ids are given.
 
 A `Change` gathers what one decision does to a run and its jobs: documents, timeline, messages. The functions
-below make decisions in it; `Change.drafts` is what a commit then writes, all or nothing.
+below, and those of `semel.questions.change`, make decisions in it; `Change.drafts` is what a commit then
+writes, all or nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from semel.audit import events
-from semel.audit.events import Event
 from semel.flow import indexes, views
-from semel.flow.model import (
-    LIVE_JOB,
-    Decision,
-    Gate,
-    Message,
-    Question,
-    Run,
-    StoredJob,
-    WorkflowStep,
-    to_bytes,
-)
-from semel.stores.documents import Commit, Draft, Entry
+from semel.flow.model import LIVE_RUN, Run, WorkflowStep, run_of
+from semel.questions.change import JobChange, NewId, ended, open_job, queue
+from semel.questions.job import LIVE_JOB, Message, StoredJob
+from semel.stores.document_bytes import to_bytes
+from semel.stores.documents import Document, Draft, Entry
 
 # A step that ended so lets nothing that depends on it begin.
 _UNSUCCESSFUL = frozenset({"failed", "denied", "cancelled", "skipped"})
@@ -39,44 +32,20 @@ LEASES_MAX = 20
 HAND_BACK_S = 0.001
 
 
-class Change:
-    """What one decision changes, at one moment."""
+class Change(JobChange):
+    """What one decision changes in a run and its jobs, at one moment."""
 
-    def __init__(
-        self, tenant: str, now_us: int, new_id: Callable[[str], str], run: Run | None = None
-    ) -> None:
-        self.tenant = tenant
-        self.now_us = now_us
-        self.new_id = new_id
+    def __init__(self, tenant: str, now_us: int, new_id: NewId, run: Run | None = None) -> None:
+        super().__init__(tenant, now_us, new_id)
         self.run = run
-        self.jobs: dict[str, StoredJob] = {}
-        self.messages: list[Message] = []
         self.events: list[Draft] = []
-        self.audited: list[Event] = []
 
-    def commit(self, tag: str, expect: Mapping[str, str | None], kept_us: int | None) -> Commit:
-        """The commit that writes all of it."""
-        return Commit(self.tenant, tag, expect, self.drafts(kept_us), events=tuple(self.audited))
-
-    def drafts(self, kept_us: int | None) -> tuple[Draft, ...]:
-        """Everything to be written. The first is the run or job that the decision is about."""
-        found = [] if self.run is None else [indexes.run_draft(self.run, kept_us)]
-        found += [indexes.job_draft(job, kept_us) for job in self.jobs.values()]
-        messages = (indexes.message_draft(each, self._unsent_until(each)) for each in self.messages)
-        return (*found, *self.events, *messages)
-
-    def _unsent_until(self, message: Message) -> int | None:
-        """When a message is forgotten that nobody sends: a tool's question may be put where no gateway is."""
-        job = self.jobs.get(message.job_id or "")
-        of_a_call = job is not None and job.record_id is not None
-        return message.at_us + indexes.CALLS_KEPT_US if of_a_call else None
-
-    def put(self, job: StoredJob) -> StoredJob:
-        self.jobs[job.job_id] = job
-        return job
+    def changed(self, kept_us: int | None) -> tuple[Draft, ...]:
+        run = () if self.run is None else (indexes.run_draft(self.run, kept_us),)
+        return (*run, *super().changed(kept_us), *self.events)
 
     def tell(
-        self, type_: str, step: WorkflowStep | StoredJob | None = None, by: str | None = None, **data: Any
+        self, type_: str, step: WorkflowStep | StoredJob | None = None, /, by: str | None = None, **data: Any
     ) -> None:
         """One more event in the run's timeline."""
         run = self.run
@@ -89,19 +58,33 @@ class Change:
         entry = Entry(indexes.timeline(run.run_id), self.run.seq)
         self.events.append(Draft(indexes.event_id(run.run_id, self.run.seq), to_bytes(event), (entry,)))
 
-    def note(self, kind: str, job: StoredJob, by: str, why: str) -> None:
-        """One more line in the audit log: what became of the question."""
-        self.audited.append(views.question_event(self.tenant, kind, job, self.now_us, by, why))
+    def follow(self, job: StoredJob) -> None:
+        """The run goes on after its step's job was queued or has ended."""
+        if self.run is None or job.step_id is None:
+            return
+        if job.status == "queued":
+            self.run = self.run.with_step(replace(self.run.step(job.step_id), status="queued"))
+            _conclude(self)
+        else:
+            end_step(self, job.step_id, job.status)
 
     def note_run(self, kind: str, by: str, why: str) -> None:
         """One more line in the audit log: the run begins, or has ended."""
-        assert self.run is not None
-        self.audited.append(views.run_event(self.tenant, kind, self.run, self.now_us, by, why))
+        self.audited.append(views.run_event(self.tenant, kind, _run(self), self.now_us, by, why))
 
-    def ring(self, type_: str, id_: str, job: StoredJob | None = None) -> None:
-        run_id = job.run_id if job else self.run.run_id if self.run else None
-        job_id, topic = (job.job_id, job.topic) if job else (None, None)
-        self.messages.append(Message(id_, self.tenant, type_, self.now_us, topic, run_id, job_id))
+    def ring_run(self, type_: str, id_: str) -> None:
+        """One more message: there is something to look at in the run."""
+        self.messages.append(Message(id_, self.tenant, type_, self.now_us, None, _run(self).run_id))
+
+
+class RunsFollow:
+    """What a decision moves on: the run that the job is a step of."""
+
+    def is_over(self, whole: Document) -> bool:
+        return run_of(whole.body).status not in LIVE_RUN
+
+    def begin(self, tenant: str, now_us: int, new_id: NewId, whole: Document | None) -> Change:
+        return Change(tenant, now_us, new_id, whole and run_of(whole.body))
 
 
 # --- a run begins and goes on ---------------------------------------------------------------------
@@ -112,7 +95,7 @@ def begin(change: Change, run: Run) -> None:
     change.run = run
     change.note_run(events.STARTED, run.submitted_by, f"rerun of {run.rerun_of}" if run.rerun_of else "")
     change.tell("run.started", by=run.submitted_by)
-    change.ring("run.started", f"{change.tenant}:{run.run_id}:started")
+    change.ring_run("run.started", f"{change.tenant}:{run.run_id}:started")
     _go_on(change)
 
 
@@ -170,32 +153,6 @@ def _open(change: Change, step: WorkflowStep) -> None:
     change.tell(f"step.{job.status}", opened)
 
 
-def open_job(change: Change, job: StoredJob, gate: Gate | None) -> StoredJob:
-    """The job can be leased, or is shown to a person first; either way a message says so."""
-    if gate is not None:
-        question = Question(change.now_us + gate.expires_in_us, gate.reason)
-        change.ring("job.waiting", f"{change.tenant}:{job.job_id}:waiting", job)
-        waiting = change.put(replace(job, status="waiting", question=question))
-        change.note(events.WAITING, waiting, job.submitted_by, gate.reason)
-        return waiting
-    return queue(change, job, f"{change.tenant}:{job.job_id}:queued")
-
-
-def queue(change: Change, job: StoredJob, message_id: str) -> StoredJob:
-    """Workers may lease it from now on."""
-    queued = replace(
-        job,
-        status="queued",
-        queued_us=change.now_us,
-        lease_until_us=None,
-        worker_id=None,
-        leased_by=None,
-        bus_msg_id=job.bus_msg_id or message_id,
-    )
-    change.ring("job.queued", message_id, queued)
-    return change.put(queued)
-
-
 def _conclude(change: Change) -> None:
     """The run's status follows from its steps."""
     run = _run(change)
@@ -218,7 +175,7 @@ def end_run(
     change.run = replace(_run(change), status=status, ended_us=change.now_us, result=result, error=error)
     change.note_run(events.ENDED, by or "", error["code"] if error else "")
     change.tell(f"run.{status}", by=by)
-    change.ring("run.ended", f"{change.tenant}:{change.run.run_id}:ended")
+    change.ring_run("run.ended", f"{change.tenant}:{change.run.run_id}:ended")
 
 
 def cancel_run(change: Change, jobs: list[StoredJob], by: str) -> None:
@@ -273,7 +230,7 @@ def hand_back(change: Change, job: StoredJob) -> None:
 
 def succeed(change: Change, job: StoredJob, result: Any) -> None:
     job = change.put(replace(ended(change, job, "succeeded"), result=result, error=None))
-    _end_step_of(change, job)
+    change.follow(job)
 
 
 def fail(change: Change, job: StoredJob, error: dict[str, Any]) -> None:
@@ -283,7 +240,7 @@ def fail(change: Change, job: StoredJob, error: dict[str, Any]) -> None:
         queue(change, replace(job, error=error), f"{change.tenant}:{job.job_id}:queued:{job.fence}")
         return
     job = change.put(replace(ended(change, job, "failed"), error=error))
-    _end_step_of(change, job)
+    change.follow(job)
 
 
 def cancel_job(change: Change, job: StoredJob, by: str) -> None:
@@ -291,51 +248,7 @@ def cancel_job(change: Change, job: StoredJob, by: str) -> None:
     if job.status == "waiting":
         change.note(events.CANCELLED, job, by, "")
     change.tell("job.cancelled", job, by=by)
-    _end_step_of(change, change.put(ended(change, job, "cancelled")))
-
-
-def decide(change: Change, job: StoredJob, decision: Decision) -> None:
-    """What a person said is on file, and the job goes on or is denied; one message announces it."""
-    message_id = f"approval:{job.job_id}"
-    decided = replace(job, decision=decision, bus_msg_id=message_id)
-    change.tell(f"step.{decision.status}", job, by=decision.by, reason=decision.reason)
-    change.note(decision.status, decided, decision.by, decision.reason)
-    if decision.status == "approved":
-        decided = change.put(replace(decided, status="queued", queued_us=change.now_us))
-        change.ring("approval.approved", message_id, decided)
-        _step_queued(change, decided)
-        return
-    change.ring("approval.rejected", message_id, decided)
-    error = {"code": "approval_rejected", "message": decision.reason, "retriable": False}
-    _deny(change, replace(decided, error=error))
-
-
-def expire(change: Change, job: StoredJob) -> None:
-    """Nobody answered in time."""
-    error = {"code": "approval_expired", "message": "Nobody decided in time.", "retriable": False}
-    change.note(events.EXPIRED, job, "", "")
-    _deny(change, replace(job, error=error))
-
-
-def _deny(change: Change, job: StoredJob) -> None:
-    job = change.put(ended(change, job, "denied"))
-    _end_step_of(change, job)
-
-
-def _step_queued(change: Change, job: StoredJob) -> None:
-    if change.run is not None and job.step_id is not None:
-        change.run = change.run.with_step(replace(change.run.step(job.step_id), status="queued"))
-        _conclude(change)
-
-
-def _end_step_of(change: Change, job: StoredJob) -> None:
-    if change.run is not None and job.step_id is not None:
-        end_step(change, job.step_id, job.status)
-
-
-def ended(change: Change, job: StoredJob, status: str) -> StoredJob:
-    """The job as it has ended now."""
-    return replace(job, status=status, ended_us=change.now_us, lease_until_us=None)
+    change.follow(change.put(ended(change, job, "cancelled")))
 
 
 def _run(change: Change) -> Run:

@@ -12,12 +12,13 @@ from semel.flow import indexes, progress, views
 from semel.flow.admission import Admission, Start
 from semel.flow.document_store import DocumentStore
 from semel.flow.keys import fingerprint
-from semel.flow.large import LargeJson
-from semel.flow.model import LIVE_RUN, Run, StoredJob, Workflow, job_of, run_of
+from semel.flow.model import LIVE_RUN, Run, Workflow, run_of
 from semel.flow.problems import Problem
 from semel.flow.progress import Change
 from semel.flow.values import Caller, JsonAnswer, Page, next_after
 from semel.flow.workflows import Known
+from semel.kernel.large import LargeJson
+from semel.questions.job import StoredJob, job_of
 from semel.stores.documents import Document, Scan
 
 # All copies of its input that a run may come to keep: 2 MiB for some thirty steps.

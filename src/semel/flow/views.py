@@ -1,4 +1,4 @@
-"""Runs, jobs and approvals as people and programs read them: JSON-ready, times as text."""
+"""Runs and jobs as people and programs read them: JSON-ready, times as text."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import orjson
 
 from semel.audit.events import STARTED, Event
-from semel.flow.indexes import question_status
-from semel.flow.large import as_json
-from semel.flow.model import Run, StoredJob, WorkflowStep
+from semel.flow.model import Run, WorkflowStep
 from semel.kernel.clock import rfc3339
 from semel.kernel.keys import Key, frame
+from semel.kernel.large import as_json
+from semel.questions.job import StoredJob
 
 
 def run(value: Run, jobs: Mapping[str, StoredJob]) -> dict[str, Any]:
@@ -105,100 +105,6 @@ def job_key(tenant: str, job_id: str) -> Key:
     return Key(hashlib.sha256(frame("semel/job/1", tenant, job_id)).hexdigest())
 
 
-_CONVERSATION = "job:"
-
-
-def conversation(job_id: str) -> str:
-    """Where a worker performs the job: the same on every attempt, and so are the keys of its calls."""
-    return _CONVERSATION + job_id
-
-
-def job_in(conversation: str) -> str | None:
-    """The job that is performed in this conversation, if it is one of a worker."""
-    job_id = conversation.removeprefix(_CONVERSATION)
-    return job_id if job_id != conversation and job_id.startswith("job_") else None
-
-
-def approval(value: StoredJob, now_us: int = 0) -> dict[str, Any]:
-    """As of this time: a question that nobody answered is over when its time is, swept or not."""
-    question, decision = value.question, value.decision
-    assert question is not None
-    return {
-        "job_id": value.job_id,
-        "run_id": value.run_id,
-        "topic": value.topic,
-        "input": value.input,
-        "labels": value.labels or {},
-        "status": _status(value, now_us),
-        "revision": question.revision,
-        "job_hash": job_hash(value),
-        "submitted_by": value.submitted_by,
-        "created_at": rfc3339(value.created_us),
-        "expires_at": rfc3339(question.expires_us),
-        "decided_by": decision.by if decision else None,
-        "decided_at": rfc3339(decision.at_us) if decision else None,
-        "reason": decision.reason if decision else question.reason,
-    }
-
-
-def _status(value: StoredJob, now_us: int) -> str:
-    assert value.question is not None
-    status = question_status(value)
-    return "expired" if status == "waiting" and value.question.expires_us <= now_us else status
-
-
-QUESTION_SCOPE = "approval"
-
-
-def question_event(tenant: str, kind: str, value: StoredJob, now_us: int, by: str, why: str) -> Event:
-    """What became of the question, as a line of the audit log; the digest is what the person saw."""
-    assert value.question is not None
-    return Event(
-        seq=0,
-        at_us=now_us,
-        tenant=tenant,
-        scope=QUESTION_SCOPE,
-        key=value.job_id,
-        record_id=question_record_id(value.job_id),
-        kind=kind,
-        state=kind,
-        fence=0,
-        tool=value.topic,
-        version="1",
-        digest=bytes.fromhex(job_hash(value)),
-        expires_at=value.question.expires_us,
-        conversation=value.run_id or "",
-        step=orjson.dumps([value.step_id] if value.step_id else []).decode(),
-        by=by,
-        note=why,
-        times=1,
-    )
-
-
-def refusal_event(tenant: str, value: StoredJob, now_us: int, by: str, code: str, verb: str) -> Event:
-    """A decision that a rule refused, as a line of the audit log; it changed nothing."""
-    return Event(
-        seq=0,
-        at_us=now_us,
-        tenant=tenant,
-        scope=QUESTION_SCOPE,
-        key=value.job_id,
-        record_id=question_record_id(value.job_id),
-        kind="refused",
-        state=code,
-        fence=0,
-        tool=value.topic,
-        version="1",
-        digest=bytes.fromhex(job_hash(value)),
-        expires_at=None,
-        conversation=value.run_id or "",
-        step=orjson.dumps([value.step_id] if value.step_id else []).decode(),
-        by=by,
-        note=verb,
-        times=1,
-    )
-
-
 def run_event(tenant: str, kind: str, value: Run, now_us: int, by: str, note: str) -> Event:
     """A run begins or ends, as a line of the audit log; the digest stands for its input or its result."""
     body = value.input if kind == STARTED else value.result
@@ -222,57 +128,6 @@ def run_event(tenant: str, kind: str, value: Run, now_us: int, by: str, note: st
         note=note,
         times=1,
     )
-
-
-def question_record_id(job_id: str) -> str:
-    """A question is a record too, under the job's own random number."""
-    return "rec_" + job_id.removeprefix("job_")
-
-
-def job_of_question(record_id: str) -> str:
-    return "job_" + record_id.removeprefix("rec_")
-
-
-# What a question is as a record.
-_AS_RECORD = {"waiting": "pending", "approved": "done", "rejected": "done"}
-
-
-def question_record(value: StoredJob, now_us: int) -> dict[str, Any]:
-    """The question as `GET /api/v1/records` shows it."""
-    shown = approval(value, now_us)
-    over = shown["expires_at"] if shown["status"] == "expired" else rfc3339(value.ended_us)
-    return {
-        "id": question_record_id(value.job_id),
-        "scope": "approval",
-        "tool": value.topic,
-        "key": value.job_id,
-        "state": _AS_RECORD.get(shown["status"], "failed"),
-        "fence": None,
-        "attempts": 1,
-        "created_at": shown["created_at"],
-        "settled_at": shown["decided_at"] or (None if shown["status"] == "waiting" else over),
-        "expires_at": shown["expires_at"],
-        "run_id": value.run_id,
-        "job_id": value.job_id,
-        "status": shown["status"],
-        "by": shown["decided_by"],
-    }
-
-
-def job_hash(value: StoredJob) -> str:
-    """Over everything that a person sees before deciding."""
-    seen = (
-        value.job_id,
-        value.run_id,
-        value.step_id,
-        value.topic,
-        value.input,
-        value.labels,
-        value.submitted_by,
-        value.created_us,
-        value.question,
-    )
-    return hashlib.sha256(orjson.dumps(seen, as_json, orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def event(data: dict[str, Any]) -> dict[str, Any]:

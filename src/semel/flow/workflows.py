@@ -10,11 +10,13 @@ import orjson
 
 from semel.flow import indexes
 from semel.flow.document_store import DocumentStore
-from semel.flow.model import Gate, Workflow, WorkflowStep, to_bytes, workflow_of
+from semel.flow.model import Workflow, WorkflowStep, workflow_of
 from semel.flow.problems import Problem
 from semel.flow.schemas import Checks, HereAndNow
 from semel.flow.values import Page, next_after
 from semel.kernel.durations import microseconds
+from semel.questions.job import Gate
+from semel.stores.document_bytes import to_bytes
 from semel.stores.documents import Document, Draft, Entry, Scan
 
 MAX_CONCURRENT_RUNS = 10

@@ -17,11 +17,11 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from semel.flow.large import LargeJson
 from semel.flow.problems import Problem
 from semel.gateway import apart_main
 from semel.gateway.apart_main import COUNT, CPU_S, LENGTH, REFUSED
 from semel.gateway.turns import Turns
+from semel.kernel.large import LargeJson
 
 _log = logging.getLogger("semel.gateway")
 

@@ -92,7 +92,7 @@ def _sound(text: bytes) -> tuple[bytes, ...]:
 
 
 def _forms(text: bytes) -> tuple[bytes, ...]:
-    """The body in its two forms (semel.flow.large)."""
+    """The body in its two forms (semel.kernel.large)."""
     value = strict_json.parse(text)
     written = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     return written, _canonical(value, written)

@@ -14,7 +14,6 @@ from starlette.routing import Route as Path
 
 from semel.errors import SemelError
 from semel.flow.bus.base import Bus
-from semel.flow.large import LargeJson
 from semel.flow.problems import Problem
 from semel.flow.values import Caller
 from semel.gateway import openapi, operate, problems, strict_json
@@ -30,6 +29,7 @@ from semel.gateway.settings import GatewaySettings
 from semel.gateway.turns import Turns
 from semel.gateway.upkeep import background
 from semel.kernel.clock import rfc3339
+from semel.kernel.large import LargeJson
 from semel.stores.base import Store
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -183,7 +183,7 @@ class Gateway:
 
     def refusal(self, error: Exception) -> HttpReply:
         problem = problems.problem_of(error, self.services.clock)
-        return HttpReply(problems.body(problem), problem.status, problems.MEDIA, problem=problem)
+        return HttpReply(problems.body(problem), problems.status_of(problem), problems.MEDIA, problem=problem)
 
     def _count_claim(self, route: Route, caller: Caller, key: str | None, reply: HttpReply) -> None:
         metrics = self.services.metrics

@@ -195,4 +195,4 @@ def _answer(problem: Problem) -> bytes:
         *problems.headers(problem),
     ]
     lines = b"".join(name + b": " + value + b"\r\n" for name, value in headers)
-    return STATUS_LINE[problem.status] + lines + b"\r\n" + body
+    return STATUS_LINE[problems.status_of(problem)] + lines + b"\r\n" + body

@@ -17,10 +17,10 @@ from semel.errors import RecordNotInDoubt
 from semel.flow.approvals import JobApprovals
 from semel.flow.keys import Keys
 from semel.flow.values import Page
-from semel.flow.views import job_of_question
 from semel.kernel.record import Record
 from semel.ledger.explain import DECISIONS, explained, happening
 from semel.ledger.records import NO_RESULT, Records, Resolution
+from semel.questions.views import job_of_question
 from semel.stores.base import Store
 
 # Scopes of keys, with the names that the flow files them under.

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import orjson
 from pydantic_core import to_json
 
-from semel.flow.problems import Problem
 from semel.flow.values import Caller, JsonAnswer, Page
 from semel.gateway.bodies import ListQuery
 from semel.gateway.incoming import Incoming
 from semel.gateway.services import Services
+from semel.questions.refusals import Refusal
 
 JSON = "application/json"
 
@@ -25,7 +25,7 @@ class HttpReply(NamedTuple):
     status: int = 200
     media: str = JSON
     replayed: bool = False
-    problem: Problem | None = None
+    problem: Refusal | None = None
     tenant: str | None = None  # the caller's, who may not know it
 
 

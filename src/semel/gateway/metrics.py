@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from semel.flow.lock import CONTEXTS
-from semel.flow.problems import Problem
+from semel.questions.refusals import Refusal
 from semel.windows.age_counters import AgeCounters
 
 M = TypeVar("M", Counter, Histogram)
@@ -93,21 +93,21 @@ class Metrics:
 
     # --- what handlers tell -----------------------------------------------------------------------
 
-    def answered(self, endpoint: str, status: int, *, replayed: bool, problem: Problem | None) -> None:
+    def answered(self, endpoint: str, status: int, *, replayed: bool, problem: Refusal | None) -> None:
         self._child(self._requests, endpoint, str(status)).inc()
         if replayed:
             self._child(self._replays, endpoint).inc()
-        if problem is not None and problem.status in _CONFLICTS:
+        if problem is not None and status in _CONFLICTS:
             self._child(self._conflicts, endpoint, problem.code).inc()
 
-    def claimed(self, scope: str, *, replayed: bool, problem: Problem | None) -> None:
+    def claimed(self, scope: str, *, replayed: bool, problem: Refusal | None) -> None:
         """A request with a key was answered: started, replayed, or the code of its refusal."""
         self._child(self._claims, scope, _outcome("started", replayed, problem)).inc()
 
     def retried(self, scope: str, age_s: float) -> None:
         self._child(self._retry_age, scope).observe(age_s)
 
-    def run_started(self, *, replayed: bool, problem: Problem | None) -> None:
+    def run_started(self, *, replayed: bool, problem: Refusal | None) -> None:
         self._child(self._run_starts, _outcome("admitted", replayed, problem)).inc()
 
     def admission_waited(self, scope: str, tenant: str, outcome: str, seconds: float) -> None:
@@ -155,7 +155,7 @@ class Metrics:
 MEDIA = CONTENT_TYPE_LATEST
 
 
-def _outcome(fresh: str, replayed: bool, problem: Problem | None) -> str:
+def _outcome(fresh: str, replayed: bool, problem: Refusal | None) -> str:
     if problem is not None:
         return problem.code
     return "replayed" if replayed else fresh

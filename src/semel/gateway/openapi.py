@@ -140,7 +140,7 @@ def _responses(route: Route) -> dict[str, Any]:
         codes.append("idempotency_key_invalid")
     by_status: dict[str, list[str]] = {}
     for code in dict.fromkeys(codes):
-        by_status.setdefault(str(KINDS[code].status), []).append(code)
+        by_status.setdefault(str(problems.STATUS[code]), []).append(code)
     return {"200": ok} | {status: _refusal(each) for status, each in sorted(by_status.items())}
 
 

@@ -15,8 +15,57 @@ import orjson
 from semel.errors import ApprovalError, RecordNotFound, RecordNotInDoubt, StoreCorrupt, StoreUnavailable
 from semel.flow.problems import KINDS, Problem
 from semel.kernel.clock import Clock
+from semel.questions.refusals import Refusal
 
 MEDIA = "application/problem+json"
+
+# The HTTP status of each code. Nobody else knows it.
+STATUS: dict[str, int] = {
+    "request_invalid": 400,
+    "idempotency_key_invalid": 400,
+    "body_not_json": 400,
+    "body_too_deep": 400,
+    "input_invalid": 400,
+    "unauthenticated": 401,
+    "forbidden": 403,
+    "tenant_mismatch": 403,
+    "self_approval_denied": 403,
+    "not_found": 404,
+    "workflow_not_found": 404,
+    "run_not_found": 404,
+    "job_not_found": 404,
+    "record_not_found": 404,
+    "tool_not_found": 404,
+    "message_not_found": 404,
+    "method_not_allowed": 405,
+    "request_timeout": 408,
+    "idempotency_in_flight": 409,
+    "run_already_ended": 409,
+    "run_not_ended": 409,
+    "run_has_steps": 409,
+    "job_already_ended": 409,
+    "record_not_in_doubt": 409,
+    "ownership_lost": 409,
+    "approval_already_resolved": 409,
+    "approval_not_actionable": 409,
+    "approval_terminal_run": 409,
+    "approval_stale_request": 409,
+    "message_already_retried": 409,
+    "approval_expired": 410,
+    "body_too_large": 413,
+    "idempotency_key_reused": 422,
+    "max_concurrent_runs_reached": 429,
+    "too_many_requests": 429,
+    "quota_reached": 429,
+    "headers_too_large": 431,
+    "internal_error": 500,
+    "store_corrupt": 500,
+    "admission_gate_unavailable": 503,
+    "store_unavailable": 503,
+    "check_unavailable": 503,
+    "gateway_stopping": 503,
+    "tenant_storage_full": 507,
+}
 
 _log = logging.getLogger("semel.gateway")
 
@@ -28,10 +77,14 @@ _TELLS_WHEN = (409, 429, 503)
 _RETRY_AFTER_S = 1.0
 
 
-def problem_of(error: Exception, clock: Clock) -> Problem:
+def status_of(problem: Refusal) -> int:
+    return STATUS[problem.code]
+
+
+def problem_of(error: Exception, clock: Clock) -> Refusal:
     """The problem that a client is told of; an unexpected error is logged first."""
     match error:
-        case Problem():
+        case Refusal():
             return error
         case StoreUnavailable():
             _log_line("store unavailable", why=error.message)
@@ -65,11 +118,11 @@ def _log_line(event: str, **facts: object) -> None:
     _log.error(orjson.dumps({"event": event, **facts}).decode())
 
 
-def body(problem: Problem) -> bytes:
+def body(problem: Refusal) -> bytes:
     members = {
         "type": f"urn:semel:problem:{problem.code}",
         "title": problem.title,
-        "status": problem.status,
+        "status": status_of(problem),
         "detail": problem.message,
         "code": problem.code,
         "retriable": problem.retriable,
@@ -78,10 +131,10 @@ def body(problem: Problem) -> bytes:
     return orjson.dumps(members | more, default=str)
 
 
-def headers(problem: Problem) -> list[tuple[bytes, bytes]]:
+def headers(problem: Refusal) -> list[tuple[bytes, bytes]]:
     """What tells a client's machinery what its program reads in the body."""
     found: list[tuple[bytes, bytes]] = []
-    if problem.retriable and problem.status in _TELLS_WHEN:
+    if problem.retriable and status_of(problem) in _TELLS_WHEN:
         seconds = problem.retry_after_s or _RETRY_AFTER_S
         found.append((b"retry-after", str(max(1, math.ceil(seconds))).encode()))
     if problem.code == "unauthenticated":

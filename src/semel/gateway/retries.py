@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from semel.errors import SemelError
-from semel.flow.keys import key_record
 from semel.gateway.services import Services
+from semel.ledger.request_keys import key_record
 from semel.windows.age_counters import KEY, Subject
 from semel.windows.ages import Ages
 

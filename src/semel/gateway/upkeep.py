@@ -8,11 +8,12 @@ from contextlib import suppress
 from typing import Any
 
 from semel.errors import SemelError
-from semel.flow import indexes
+from semel.flow.forgetting import close_windows
 from semel.gateway import operate, problems
 from semel.gateway.services import Services
 from semel.kernel.record import State
 from semel.ledger.sweep import Sweeper
+from semel.questions import job_index
 from semel.stores.base import CountUnsettled
 from semel.stores.documents import Count, Tenants
 
@@ -66,7 +67,7 @@ async def _going(services: Services, name: str, work: Callable[[], Coroutine[Any
 
 
 async def _sweep(services: Services) -> None:
-    sweeper = Sweeper(services.store)
+    sweeper = Sweeper(services.store, (close_windows,))
     try:
         while True:
             try:
@@ -125,5 +126,5 @@ async def read_gauges(services: Services) -> None:
 
 async def _unpublished(services: Services) -> int:
     store = services.store
-    tenants = await store.aask(Tenants(indexes.OUTBOX, _ANY_SCORE))
-    return sum([await store.aask(Count(tenant, indexes.OUTBOX)) for tenant in tenants])
+    tenants = await store.aask(Tenants(job_index.OUTBOX, _ANY_SCORE))
+    return sum([await store.aask(Count(tenant, job_index.OUTBOX)) for tenant in tenants])

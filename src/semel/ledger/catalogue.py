@@ -23,11 +23,11 @@ from pydantic_core import from_json, to_json
 
 from semel.contract.contract import Contract
 from semel.errors import StoreUnavailable
-from semel.flow.indexes import EXPIRY
 from semel.kernel.clock import rfc3339
 from semel.kernel.record import Record
 from semel.stores.base import Store
 from semel.stores.documents import Capacity, Commit, Document, Draft, Entry, Fetch
+from semel.stores.index_names import EXPIRY
 
 log = logging.getLogger("semel")
 

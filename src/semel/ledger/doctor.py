@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from itertools import islice
 
 from semel.audit.verify import records
-from semel.flow.indexes import KEYS
 from semel.kernel.clock import rfc3339
 from semel.kernel.durations import words
 from semel.kernel.record import SETTLED, State
 from semel.ledger.records import terms
 from semel.stores.base import CountRecords, Finding, Store
 from semel.stores.documents import Count, Tenants
+from semel.stores.index_names import KEYS
 
 # Enough to have met every tool that is in use; a million records would take longer than a person waits.
 _RECORDS_LOOKED_AT = 20_000

@@ -7,14 +7,17 @@ Nothing depends on it for safety: a lapsed record reads as in doubt, and a close
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from semel.audit.leaves import keep
-from semel.flow.asking import ask
-from semel.flow.indexes import CALLS_KEPT_US, DUE_CALLS
-from semel.flow.upkeep import close_windows, pass_time
+from semel.kernel.clock import Clock
+from semel.questions import calls
 from semel.stores.base import SealEvents, Store, Sweep
+from semel.stores.inquiry import Inquiry, carry_out
+
+Chore = Callable[[Clock], Inquiry[int]]
+"""Something to be done now and then, by the store's clock; how many documents it changed."""
 
 # Small batches, so that a call never waits long behind the sweeper.
 _BATCH = 500
@@ -29,8 +32,11 @@ class SweepReport:
 
 
 class Sweeper:
-    def __init__(self, store: Store) -> None:
+    """`chores` are what others want done in each pass, beyond records, events and the questions of calls."""
+
+    def __init__(self, store: Store, chores: Sequence[Chore] = ()) -> None:
         self._store = store
+        self._chores = (calls.pass_time, *chores)
 
     def run_once(self, stopped: Callable[[], bool] = lambda: False) -> SweepReport:
         """One pass over everything that is due now; once `stopped`, the rest is left for the next."""
@@ -41,7 +47,8 @@ class Sweeper:
             lapsed, closed, more = lapsed + swept.lapsed, closed + swept.closed, swept.more
         sealed = self.seal(stopped)
         if not stopped():
-            self._questions()
+            for chore in self._chores:
+                carry_out(self._store, chore(self._store.clock))
         return SweepReport(lapsed, closed, sealed)
 
     def seal(self, stopped: Callable[[], bool] = lambda: False) -> int:
@@ -54,12 +61,6 @@ class Sweeper:
                 if seal.events < _SEAL_BATCH:
                     break  # what comes meanwhile is for the next round, or each event would get a seal
         return sealed
-
-    def _questions(self) -> None:
-        """What tools ask people is over in time, and forgotten in time, also where no gateway runs."""
-        clock = self._store.clock
-        ask(self._store, pass_time(clock, DUE_CALLS, CALLS_KEPT_US))
-        ask(self._store, close_windows(clock))
 
     def run(self, every_s: float, stop: threading.Event) -> None:
         """A pass now and every so many seconds until told to stop."""

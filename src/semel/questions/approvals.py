@@ -1,7 +1,7 @@
 """Approvals without a gateway: the tenant's questions to people, whoever asks them, and their decisions.
 
-A call of a tool whose contract asks is a job that nobody leases (`semel.flow`), beside the gated steps and
-jobs of the gateway: one mechanism, one list, one decision each.
+A call of a tool whose contract asks is a job that nobody leases (`calls`), beside the gated steps and jobs of
+the gateway: one mechanism, one list, one decision each.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-import orjson
 from pydantic_core import from_json
 
 from semel.errors import ApprovalError
-from semel.flow import asking, deciding, indexes, views
-from semel.flow.asking import Asking
-from semel.flow.deciding import Seen
-from semel.flow.model import Gate, StoredJob, job_of
-from semel.flow.problems import Problem
-from semel.flow.values import Caller, JsonAnswer
 from semel.kernel.record import Record
+from semel.questions import deciding, job_index, views
+from semel.questions.change import WhatFollows
+from semel.questions.deciding import Decider, DecisionAnswer, Seen
+from semel.questions.job import Gate, StoredJob, job_in, job_of
+from semel.questions.job_index import CALLS_KEPT_US
+from semel.questions.refusals import Refusal
 from semel.stores.documents import Fetch, Scan, score_on
+from semel.stores.inquiry import Inquiry, carry_out
 
 if TYPE_CHECKING:
     from semel.contract.result import Approval
@@ -51,22 +51,7 @@ class ApprovalRequest:
     labels: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class DecisionAnswer:
-    """The answer to a decision; `already_…` if it repeats the one on file."""
-
-    job_id: str
-    status: str
-    by: str
-    at: str | None
-    revision: int
-
-    @property
-    def replayed(self) -> bool:
-        return self.status.startswith("already_")
-
-
-def question(store: Store, tenant: str, record: Record, approval: Approval) -> Asking[str]:
+def question(store: Store, tenant: str, record: Record, approval: Approval) -> Inquiry[str]:
     """How the question about a waiting call stands; it is put if it was not before."""
     asked = record.asked
     job = StoredJob(
@@ -79,12 +64,12 @@ def question(store: Store, tenant: str, record: Record, approval: Approval) -> A
         record_id=asked.id,
     )
     gate = Gate(approval.expires_us(), approval.reason)
-    within, kept_us = views.job_in(asked.conversation), indexes.CALLS_KEPT_US
+    within, kept_us = job_in(asked.conversation), CALLS_KEPT_US
     put, now_us = yield from deciding.put(tenant, job, gate, within, store.clock, kept_us)
     return str(views.approval(put, now_us)["status"])
 
 
-def answer(tenant: str, record: Record) -> Asking[str | None]:
+def answer(tenant: str, record: Record) -> Inquiry[str | None]:
     """What a person said about a waiting call; None if nobody has."""
     job_id = record.asked.job_id
     document = (yield Fetch(tenant, (job_id,))).documents.get(job_id)
@@ -110,11 +95,17 @@ def _shown(value: Any) -> Any:
 
 
 class Approvals:
-    """The questions of one tenant. `wrote` is called when something goes into the audit log."""
+    """The questions of one tenant.
 
-    def __init__(self, store: Store, tenant: str, wrote: Callable[[], None] = lambda: None) -> None:
+    `follows` knows what jobs are part of; `wrote` is called when something goes into the audit log.
+    """
+
+    def __init__(
+        self, store: Store, tenant: str, follows: WhatFollows, wrote: Callable[[], None] = lambda: None
+    ) -> None:
         self._store = store
         self._tenant = tenant
+        self._follows = follows
         self._wrote = wrote
 
     def list(self, status: str | None = None, limit: int = 200) -> Sequence[ApprovalRequest]:
@@ -124,7 +115,7 @@ class Approvals:
 
     def _newest_first(self, status: str | None) -> Iterator[ApprovalRequest]:
         # A question that is over by its time stands with the open ones until somebody sweeps.
-        index = indexes.approvals(None if status == "expired" else status)
+        index = job_index.approvals(None if status == "expired" else status)
         after: tuple[int, str] | None = None
         while True:
             scanned = self._store.ask(Scan(self._tenant, index, _PAGE, newest=True, after=after))
@@ -135,9 +126,9 @@ class Approvals:
             after = score_on(last, index), last.id
 
     def get(self, job_id: str) -> ApprovalRequest:
-        standing = self._asked(deciding.look(self._tenant, job_id))
+        standing = self._asked(deciding.look(self._tenant, job_id, self._follows))
         if standing.job.question is None:
-            raise _refusal(Problem("job_not_found"))
+            raise _error(Refusal("job_not_found"))
         return _request(standing.job, standing.now_us)
 
     def approve(self, job_id: str, *, by: str, reason: str = "", **seen: Any) -> DecisionAnswer:
@@ -154,28 +145,22 @@ class Approvals:
         if unknown := seen.keys() - {*Seen._fields}:
             raise TypeError(f"a decision takes revision= and job_hash=, not {', '.join(sorted(unknown))}")
         self._wrote()
-        caller, clock = Caller(self._tenant, by), self._store.clock
-        kept_us = indexes.CALLS_KEPT_US
-        answer: JsonAnswer = self._asked(
-            deciding.decide(caller, job_id, status, reason, Seen(**seen), clock, kept_us)
-        )
-        said = orjson.loads(answer.body)
-        return DecisionAnswer(
-            job_id, said["status"], said[f"{status}_by"], said[f"{status}_at"], said["revision"]
-        )
+        decider = Decider(self._tenant, by, self._store.clock, CALLS_KEPT_US, self._follows)
+        answer: DecisionAnswer = self._asked(deciding.decide(decider, job_id, status, reason, Seen(**seen)))
+        return answer
 
-    def _asked(self, wanted: Asking[Any]) -> Any:
+    def _asked(self, wanted: Inquiry[Any]) -> Any:
         try:
-            return asking.ask(self._store, wanted)
-        except Problem as problem:
-            raise _refusal(problem) from None
+            return carry_out(self._store, wanted)
+        except Refusal as refusal:
+            raise _error(refusal) from None
 
 
 def _request(job: StoredJob, now_us: int) -> ApprovalRequest:
     return ApprovalRequest(**views.approval(job, now_us))
 
 
-def _refusal(problem: Problem) -> ApprovalError:
-    error = ApprovalError(f"{problem.message} Nothing was changed.")
-    error.code = problem.code
+def _error(refusal: Refusal) -> ApprovalError:
+    error = ApprovalError(f"{refusal.message} Nothing was changed.")
+    error.code = refusal.code
     return error

@@ -1,8 +1,8 @@
 """Documents: how runs, jobs, keys and messages of the gateway are kept, and the one step that changes them.
 
 A document is bytes under a tenant and an id. It has a *tag* that changes with every write, and *entries*: the
-indexes it stands on, each at a score. What it means is the business of `semel.flow`; a store knows a few
-things to do with documents, and only one of them writes:
+indexes it stands on, each at a score. What it means is the business of `semel.questions` and `semel.flow`; a
+store knows a few things to do with documents, and only one of them writes:
 
     Commit   if all that was seen still holds and there is capacity, write everything; else write nothing
     Fetch    documents by their ids

@@ -17,14 +17,14 @@ from typing import Any
 from semel.audit.duplicates import LateRepeats
 from semel.audit.verify import Progress, late_by_tool, records
 from semel.call.guard import SCOPE
-from semel.flow import indexes
-from semel.flow.keys import key_record
 from semel.kernel.clock import rfc3339
 from semel.kernel.durations import words
 from semel.kernel.record import Record
 from semel.ledger.records import terms
+from semel.ledger.request_keys import key_record
 from semel.stores.base import Store
 from semel.stores.documents import Count, Scan, score_on
+from semel.stores.index_names import KEYS
 from semel.windows.age_counters import ENTITY, KEY, OTHER, TOOL, SubjectAges, pages
 from semel.windows.ages import BOUNDS_US, Ages, Met, covering_us, later_than
 
@@ -229,7 +229,7 @@ def _tool_stocks(store: Store, tenant: str) -> dict[str, Stock]:
 
 
 def _key_stock(store: Store, tenant: str, scope: str) -> Stock | None:
-    index = f"{indexes.KEYS}/{scope}"
+    index = f"{KEYS}/{scope}"
     scanned = store.ask(Scan(tenant, index, _KEYS_LOOKED_AT, newest=True))
     if not scanned.documents:
         return None

@@ -13,9 +13,9 @@ from semel.call.step import Step
 from semel.contract.handlers import Handler
 from semel.errors import ApprovalRequired, SemelError
 from semel.flow.progress import HAND_BACK_S
-from semel.flow.views import conversation
 from semel.kernel.clock import Clock
 from semel.ledger.ledger import Ledger
+from semel.questions.job import conversation
 from semel.worker import outcome
 from semel.worker.job_source import Away, JobReport, JobSource, Leased, Lost
 from semel.worker.loops import HandlerEnd, HandlerLoops

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from semel.errors import SemelError
 from semel.flow.bus.subscriptions import Subscriptions
-from semel.flow.model import Message
 from semel.kernel.clock import Clock
+from semel.questions.job import Message
 
 
 class BusUnavailable(SemelError):

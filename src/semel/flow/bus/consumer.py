@@ -16,7 +16,7 @@ from semel.flow.bus.base import Bus, BusUnavailable, Delivery, Subscription
 from semel.flow.dead import letter
 from semel.flow.document_store import DocumentStore
 from semel.flow.inbox import KEPT_US, Busy, Claimed, Handled, Inbox
-from semel.flow.model import Message
+from semel.questions.job import Message
 from semel.stores.documents import Draft
 
 log = logging.getLogger("semel.flow.bus")

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 
 from semel.flow.bus.base import Bus, BusUnavailable, is_about
-from semel.flow.model import Message
 from semel.kernel.clock import Clock
+from semel.questions.job import Message
 
 
 class LocalBus(Bus):

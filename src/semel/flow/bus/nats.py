@@ -27,8 +27,9 @@ from semel.flow.bus import subjects
 from semel.flow.bus.base import RINGING, Bus, BusUnavailable
 from semel.flow.bus.settings import NatsSettings
 from semel.flow.bus.stream import agree
-from semel.flow.model import Message, to_bytes
 from semel.kernel.clock import Clock
+from semel.questions.job import Message
+from semel.stores.document_bytes import to_bytes
 
 log = logging.getLogger("semel.flow.bus")
 

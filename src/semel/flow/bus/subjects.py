@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import orjson
 
-from semel.flow.model import Message, message_of
+from semel.questions.job import Message, message_of
 
 # Names begin with a letter or digit, so none is taken for this.
 _NO_TOPIC = "_"

@@ -41,6 +41,9 @@ TIME_S = 5.0
 
 _WORKFLOW = "contention"
 
+# A refusal as a gateway would say it; all others are 503.
+_STATUS = {"max_concurrent_runs_reached": 429}
+
 Retry = Literal["fixed", "jitter"]
 Start = Callable[[], Awaitable[tuple[int, str | None]]]
 End = Callable[[str], Awaitable[None]]
@@ -127,7 +130,7 @@ async def on_store(store: Store, variant: Variant, time_s: float = TIME_S) -> Tr
         try:
             answer = await flow.runs.start(caller, _WORKFLOW, SYSTEM.token().hex(), {})
         except SemelError as refused:
-            return getattr(refused, "status", 503), None
+            return _STATUS.get(refused.code, 503), None
         return 200, orjson.loads(answer.body)["run_id"]
 
     async def end(run_id: str) -> None:

@@ -1,7 +1,7 @@
-"""Questions to a store as generators: written once, carried out by calling or by awaiting.
+"""Queries to a store as generators: written once, carried out by calling or by awaiting.
 
-A generator yields a query and receives its answer, as the decider of tool calls does with commands. `ask` is
-the driver for synchronous callers; `DocumentStore.carry_out` the one for asynchronous ones.
+A generator yields a query and receives its answer, as the decider of tool calls does with commands.
+`carry_out` is the driver for synchronous callers; `DocumentStore.carry_out` the one for asynchronous ones.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from semel.stores.documents import Commit
 
 T = TypeVar("T")
 
-Asking = Generator[Query[Any], Any, T]
+Inquiry = Generator[Query[Any], Any, T]
 
 
-def ask(store: Store, asking: Asking[T]) -> T:
+def carry_out(store: Store, inquiry: Inquiry[T]) -> T:
     """What the generator returns, its queries answered by the store one after the other."""
     answer: Any = None
     while True:
         try:
-            query = asking.send(answer)
+            query = inquiry.send(answer)
         except StopIteration as stop:
-            found: T = stop.value
-            return found
+            result: T = stop.value
+            return result
         answer = _insist(store, query) if isinstance(query, Commit) else store.ask(query)
 
 

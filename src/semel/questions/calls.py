@@ -1,4 +1,4 @@
-"""The job of a tool's call that a person approved: nobody leases it, and it ends when the call's record does.
+"""The job of a tool's call that people are asked about: nobody leases it; it ends when the record does.
 
 Whoever settles the record says so at once. What was settled by others, by a probe, a person or somebody who
 died just then, a sweeper finds: it looks at the record now and then.
@@ -8,20 +8,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from semel.flow import indexes
-from semel.flow.asking import Asking, new_id, new_tag
-from semel.flow.model import StoredJob, job_of
-from semel.flow.progress import Change, ended
 from semel.kernel.clock import Clock
 from semel.kernel.record import SETTLED, State
+from semel.questions import job_index
+from semel.questions.change import JobChange, ended, expire
+from semel.questions.job import StoredJob, job_of
 from semel.stores.base import FindRecord
-from semel.stores.documents import Document, Fetch
+from semel.stores.documents import Commit, Document, Fetch
+from semel.stores.due import each_due, put_off
+from semel.stores.inquiry import Inquiry, new_id, new_tag
 
 # Soon after the yes the call is made; one that is not yet may be made tomorrow, and nobody waits for the job.
 _LOOK_PART, _LOOK_US_MIN, _LOOK_US_MAX = 4, 1_000_000, 3_600_000_000
 
 
-def settled(tenant: str, job_id: str, state: State, clock: Clock) -> Asking[None]:
+def settled(tenant: str, job_id: str, state: State, clock: Clock) -> Inquiry[None]:
     """The job ends as its call did. If it changed just now, a sweeper sees to it."""
     fetched = yield Fetch(tenant, (job_id,))
     document = fetched.documents.get(job_id)
@@ -34,7 +35,34 @@ def is_approved(job: StoredJob) -> bool:
     return job.record_id is not None and job.status == "queued"
 
 
-def look(tenant: str, document: Document, now_us: int, clock: Clock) -> Asking[int | None]:
+def pass_time(clock: Clock) -> Inquiry[int]:
+    """Questions of calls that nobody answered in time are over, and calls are looked after; how many changed.
+
+    Also where no gateway runs: every ledger sees to it.
+    """
+
+    def handle(tenant: str, document: Document, now_us: int) -> Inquiry[bool]:
+        if is_approved(job_of(document.body)):
+            return (yield from _looked(tenant, document, now_us, clock))
+        change = JobChange(tenant, now_us, lambda kind: new_id(clock, kind))
+        expire(change, job_of(document.body))
+        expect = {document.id: document.tag}
+        committed = yield change.commit(new_tag(clock), expect, job_index.CALLS_KEPT_US)
+        return bool(committed.done)
+
+    return each_due(job_index.DUE_CALLS, handle)
+
+
+def _looked(tenant: str, document: Document, now_us: int, clock: Clock) -> Inquiry[bool]:
+    later_us = yield from _look(tenant, document, now_us, clock)
+    if later_us is None:
+        return True
+    later = put_off(document, job_index.DUE_CALLS, later_us)
+    yield Commit(tenant, new_tag(clock), {document.id: document.tag}, (later,))
+    return False
+
+
+def _look(tenant: str, document: Document, now_us: int, clock: Clock) -> Inquiry[int | None]:
     """When to look at the job's record again; None if both have ended, or the record is gone."""
     job = job_of(document.body)
     assert job.record_id is not None
@@ -46,13 +74,13 @@ def look(tenant: str, document: Document, now_us: int, clock: Clock) -> Asking[i
     return int(now_us + min(max(since_us // _LOOK_PART, _LOOK_US_MIN), _LOOK_US_MAX))
 
 
-def _end(tenant: str, document: Document, now_us: int, state: State | None, clock: Clock) -> Asking[None]:
-    change = Change(tenant, now_us, lambda kind: new_id(clock, kind))
+def _end(tenant: str, document: Document, now_us: int, state: State | None, clock: Clock) -> Inquiry[None]:
+    change = JobChange(tenant, now_us, lambda kind: new_id(clock, kind))
     change.put(_ended(change, job_of(document.body), state))
-    yield change.commit(new_tag(clock), {document.id: document.tag}, indexes.CALLS_KEPT_US)
+    yield change.commit(new_tag(clock), {document.id: document.tag}, job_index.CALLS_KEPT_US)
 
 
-def _ended(change: Change, job: StoredJob, state: State | None) -> StoredJob:
+def _ended(change: JobChange, job: StoredJob, state: State | None) -> StoredJob:
     """What came out is in the record: here only which one, so that no value is kept twice."""
     if state is State.DONE:
         return replace(ended(change, job, "succeeded"), result={"record_id": job.record_id})
