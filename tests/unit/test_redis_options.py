@@ -14,11 +14,11 @@ from tests.missing import library
 library("hiredis")
 
 from semel.stores.redis import scripts, trouble  # noqa: E402
-from semel.stores.redis.options import Node, Options, read  # noqa: E402
+from semel.stores.redis.options import Node, RedisOptions, read  # noqa: E402
 from semel.stores.redis.packing import digest_of, event_body, event_of, rest_of, seal_of, who_of  # noqa: E402
 
 
-def said(url: str) -> Options:
+def said(url: str) -> RedisOptions:
     return read(StoreUrl(url))
 
 

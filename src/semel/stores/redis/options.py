@@ -30,7 +30,7 @@ class Node(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class RedisOptions:
     """How to reach a server; its `repr` tells no password."""
 
     nodes: tuple[Node, ...]
@@ -47,7 +47,7 @@ class Options:
     audit: bool = True
 
     def __repr__(self) -> str:
-        return f"Options({', '.join(map(str, self.nodes))}, prefix={self.prefix!r})"
+        return f"RedisOptions({', '.join(map(str, self.nodes))}, prefix={self.prefix!r})"
 
     def greeting(self) -> list[tuple[bytes, ...]]:
         """What a new connection says first."""
@@ -60,7 +60,7 @@ class Options:
         return words
 
 
-def read(url: StoreUrl) -> Options:
+def read(url: StoreUrl) -> RedisOptions:
     """The options in a URL; OpenError if it makes no sense."""
     url.allow("audit", "eviction", "lanes", "prefix", "timeout")
     scheme, _, rest = url.text.partition("://")
@@ -69,7 +69,7 @@ def read(url: StoreUrl) -> Options:
     login, _, hosts = place.rpartition("@")
     username, password = _login(login)
     timeout_s = _timeout_s(url)
-    return Options(
+    return RedisOptions(
         nodes=tuple(_node(host, url) for host in hosts.split(",")),
         cluster=cluster,
         username=username,

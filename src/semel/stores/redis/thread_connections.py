@@ -13,7 +13,7 @@ import hiredis
 from semel.errors import SemelError
 from semel.kernel.clock import SYSTEM
 from semel.stores.redis import trouble
-from semel.stores.redis.options import Node, Options
+from semel.stores.redis.options import Node, RedisOptions
 
 READ_BYTES = 1 << 16
 
@@ -45,12 +45,12 @@ class OutOfStep(ConnectionError):
         return str(self.__doc__)
 
 
-class Wire:
+class ThreadConnection:
     """A connection that one thread at a time uses. After an error it is of no use any more."""
 
     __slots__ = ("_marks", "_reader", "_socket", "_timeout_s", "node")
 
-    def __init__(self, node: Node, options: Options) -> None:
+    def __init__(self, node: Node, options: RedisOptions) -> None:
         self.node = node
         self._timeout_s = options.timeout_s
         self._marks = 0
@@ -149,7 +149,7 @@ def tune(sock: socket.socket) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
-def connected(node: Node, options: Options) -> socket.socket:
+def connected(node: Node, options: RedisOptions) -> socket.socket:
     """A connected socket whose every wait is bounded."""
     plain = socket.create_connection(node, timeout=options.connect_s)
     try:
@@ -176,41 +176,41 @@ def _secured(plain: socket.socket, node: Node, tls: ssl.SSLContext, timeout_s: f
     return sock
 
 
-class Wires:
+class ThreadConnections:
     """Connections to all nodes, each for one thread at a time."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: RedisOptions) -> None:
         self._options = options
-        self._idle: dict[Node, list[Wire]] = {}
+        self._idle: dict[Node, list[ThreadConnection]] = {}
         self._closed = False
 
-    def take(self, node: Node) -> Wire:
+    def take(self, node: Node) -> ThreadConnection:
         try:
             return self._idle[node].pop()
         except (KeyError, IndexError):
             return self.fresh(node)
 
-    def fresh(self, node: Node) -> Wire:
+    def fresh(self, node: Node) -> ThreadConnection:
         if self._closed:
             raise trouble.closed()
         try:
-            return Wire(node, self._options)
+            return ThreadConnection(node, self._options)
         except SemelError:
             raise
         except (OSError, hiredis.HiredisError) as error:
             raise trouble.broken(error, node) from error
 
-    def give_back(self, wire: Wire) -> None:
-        idle = self._idle.setdefault(wire.node, [])
-        if self._closed or len(idle) >= _IDLE_MAX or wire.unasked():
-            wire.close()
+    def give_back(self, connection: ThreadConnection) -> None:
+        idle = self._idle.setdefault(connection.node, [])
+        if self._closed or len(idle) >= _IDLE_MAX or connection.unasked():
+            connection.close()
         else:
-            idle.append(wire)
+            idle.append(connection)
 
-    def discard(self, wire: Wire) -> None:
+    def discard(self, connection: ThreadConnection) -> None:
         """It broke, and so did probably those that were idle meanwhile."""
-        wire.close()
-        idle = self._idle.get(wire.node, [])
+        connection.close()
+        idle = self._idle.get(connection.node, [])
         while idle:
             try:
                 idle.pop().close()
@@ -224,6 +224,6 @@ class Wires:
     def drop(self) -> None:
         """No connection is open; in a forked child this ends none of the parent's."""
         idle, self._idle = self._idle, {}
-        for wires in idle.values():
-            for wire in wires:
-                wire.close()
+        for connections in idle.values():
+            for connection in connections:
+                connection.close()

@@ -17,17 +17,17 @@ import hiredis
 
 from semel.errors import SemelError
 from semel.stores.redis import trouble
-from semel.stores.redis.calls import timed_out
 from semel.stores.redis.commands import Request
 from semel.stores.redis.nodes import Nodes
-from semel.stores.redis.options import Node, Options
-from semel.stores.redis.routing import TURNS_MAX, Turn, errands, next_turn
-from semel.stores.redis.wire import READ_BYTES, OutOfStep, mark, marked, packed, tune
+from semel.stores.redis.options import Node, RedisOptions
+from semel.stores.redis.routing import TURNS_MAX, Turn, next_turn, said_before
+from semel.stores.redis.thread_connections import READ_BYTES, OutOfStep, mark, marked, packed, tune
+from semel.stores.redis.thread_requests import timed_out
 
 _NOT_YET = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
-class Call:
+class SentRequest:
     """A request on its way, and who is told."""
 
     __slots__ = (
@@ -82,28 +82,28 @@ class Call:
             self.unheard(self.asked)
 
 
-class Pipe:
+class LoopConnection:
     """One connection. It connects when it is first needed, and is thrown away when it breaks."""
 
-    def __init__(self, line: Line, node: Node) -> None:
-        self._line = line
-        self._loop = line.loop
+    def __init__(self, all_of_loop: LoopConnections, node: Node) -> None:
+        self._all = all_of_loop
+        self._loop = all_of_loop.loop
         self._node = node
-        self._options = line.options
+        self._options = all_of_loop.options
         self._reader = hiredis.Reader()
         self._socket: socket.socket | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._out: list[bytes] = []
         self._unsent = b""
         self._flushing = False
-        self._waiting: deque[Call] = deque()
+        self._waiting: deque[SentRequest] = deque()
         self._watch: asyncio.TimerHandle | None = None
         self._marks = 0
         self._open = True
 
     # --- out --------------------------------------------------------------------------------------
 
-    def send(self, call: Call, data: bytes) -> None:
+    def send(self, call: SentRequest, data: bytes) -> None:
         if call.request is not None and call.request.number is None:
             self._marks += 1
             call.mark, call.heard = mark(self._marks), None
@@ -185,10 +185,10 @@ class Pipe:
             else:
                 self._hand(call, call.marked(answer))
 
-    def _hand(self, call: Call, answer: Any) -> None:
+    def _hand(self, call: SentRequest, answer: Any) -> None:
         if type(answer) is hiredis.ReplyError:
             self._waiting.popleft()
-            self._line.refused(call, answer, self)
+            self._all.refused(call, answer, self)
         elif call.request is None or call.request.answered_by(answer):
             self._waiting.popleft()
             call.answer(answer)
@@ -225,7 +225,7 @@ class Pipe:
         words = self._options.greeting()
         turn = Turn(self._node)
         for _ in words:
-            call = Call(None, None, None, turn)
+            call = SentRequest(None, None, None, turn)
             call.deadline = self._loop.time() + self._options.timeout_s
             self._waiting.appendleft(call)
         self._out[:0] = [packed(said) for said in words]
@@ -243,9 +243,9 @@ class Pipe:
     def _break(self, error: BaseException) -> None:
         """Of no use any more; who waits is told, or asks once more through another connection."""
         waiting = self.close()
-        self._line.broken(self._node, self, waiting, error)
+        self._all.broken(self._node, self, waiting, error)
 
-    def close(self) -> list[Call]:
+    def close(self) -> list[SentRequest]:
         """Who was still waiting for an answer."""
         self._open = False
         sock, self._socket = self._socket, None
@@ -263,43 +263,45 @@ class Pipe:
         return [call for call in waiting if call.request is not None]
 
 
-class Line:
+class LoopConnections:
     """All connections of one loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, options: Options, nodes: Nodes, lanes: int) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, options: RedisOptions, nodes: Nodes, lanes: int
+    ) -> None:
         self.loop = loop
         self.options = options
         self._nodes = nodes
         self._lanes = lanes
-        self._pipes: dict[Node, Pipe] = {}
+        self._connections: dict[Node, LoopConnection] = {}
         self._refreshing: set[asyncio.Future[Any]] = set()
 
     def call(self, request: Request, asked: Any) -> asyncio.Future[Any]:
         """The answer, soon; it may be the server's error."""
         future = self.loop.create_future()
-        self._send(Call(request, asked, future, Turn(self._nodes.home(request.lane))))
+        self._send(SentRequest(request, asked, future, Turn(self._nodes.home(request.lane))))
         return future
 
     def submit(self, request: Request, asked: Any, unheard: Callable[[Any], None]) -> None:
-        self._send(Call(request, asked, None, Turn(self._nodes.home(request.lane)), unheard))
+        self._send(SentRequest(request, asked, None, Turn(self._nodes.home(request.lane)), unheard))
 
-    def _send(self, call: Call) -> None:
+    def _send(self, call: SentRequest) -> None:
         turn, request = call.turn, call.request
         assert request is not None
-        pipe = self._pipes.get(turn.node)
-        if pipe is None:
-            pipe = self._pipes[turn.node] = Pipe(self, turn.node)
+        connection = self._connections.get(turn.node)
+        if connection is None:
+            connection = self._connections[turn.node] = LoopConnection(self, turn.node)
         if turn.loading or turn.asking:
-            for said in errands(turn):
-                pipe.send(Call(None, None, None, turn), said)
-        pipe.send(call, packed(request.words()))
+            for said in said_before(turn):
+                connection.send(SentRequest(None, None, None, turn), said)
+        connection.send(call, packed(request.words()))
 
-    def refused(self, call: Call, answer: Any, pipe: Pipe) -> None:
+    def refused(self, call: SentRequest, answer: Any, connection: LoopConnection) -> None:
         """The server answered with an error: the call goes where that sends it, or gets it as its answer."""
         if call.request is None:
             if trouble.word_of(answer) in trouble.LOGIN:
-                self._pipes.pop(call.turn.node, None)
-                for waiting in pipe.close():
+                self._connections.pop(call.turn.node, None)
+                for waiting in connection.close():
                     waiting.fail(trouble.refused(answer, waiting.asked))
             return
         following = next_turn(answer, call.request.lane, call.turn, self._nodes)
@@ -313,9 +315,11 @@ class Line:
         else:
             self._send(call)
 
-    def broken(self, node: Node, pipe: Pipe, waiting: list[Call], error: BaseException) -> None:
-        if self._pipes.get(node) is pipe:
-            del self._pipes[node]
+    def broken(
+        self, node: Node, connection: LoopConnection, waiting: list[SentRequest], error: BaseException
+    ) -> None:
+        if self._connections.get(node) is connection:
+            del self._connections[node]
         again = []
         for call in waiting:
             assert call.request is not None
@@ -332,7 +336,7 @@ class Line:
         if again:
             self._send_again(again)
 
-    def _send_again(self, calls: list[Call]) -> None:
+    def _send_again(self, calls: list[SentRequest]) -> None:
         if not self.options.cluster:
             for call in calls:
                 self._send(call)
@@ -341,7 +345,7 @@ class Line:
         self._refreshing.add(refreshing)
         refreshing.add_done_callback(lambda done: self._refreshed(done, calls))
 
-    def _refreshed(self, done: asyncio.Future[Any], calls: list[Call]) -> None:
+    def _refreshed(self, done: asyncio.Future[Any], calls: list[SentRequest]) -> None:
         self._refreshing.discard(done)
         error = None if done.cancelled() else done.exception()
         for call in calls:
@@ -354,16 +358,16 @@ class Line:
 
     def close(self) -> None:
         """On the loop's thread, or when the loop runs no more. What nobody waited for is handed over."""
-        pipes, self._pipes = self._pipes, {}
-        for pipe in pipes.values():
-            for call in pipe.close():
+        connections, self._connections = self._connections, {}
+        for connection in connections.values():
+            for call in connection.close():
                 if call.future is None or not self.loop.is_closed():
                     call.fail(trouble.closed())
 
     def drop(self) -> None:
         """In a forked child: the loop is the parent's, and so are its tasks."""
-        for pipe in self._pipes.values():
-            sock, pipe._socket = pipe._socket, None
+        for connection in self._connections.values():
+            sock, connection._socket = connection._socket, None
             if sock is not None:
                 sock.close()
 
