@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import shutil
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 import semel
 from semel.audit.verify import verify
@@ -583,6 +585,52 @@ def test_connections_of_a_loop_that_ended_are_closed(server, store):
     for number in range(10):
         asyncio.run(store.aperform(claim(A, place(number))))
     assert connections() < 8
+
+
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": asyncio.new_event_loop,
+    "uvloop": uvloop.new_event_loop,
+}
+
+
+@pytest.mark.parametrize("new_loop", LOOPS.values(), ids=LOOPS)
+def test_a_child_forked_on_a_running_loop_leaves_the_loops_connection_alone(server, store, new_loop):
+    def theirs() -> set[bytes]:
+        clients: Any = server.ask("CLIENT", "LIST")
+        return {line.split()[0] for line in clients.splitlines() if b"cmd=fcall" in line}
+
+    async def scene() -> None:
+        await store.aperform(claim(A))
+        before = theirs()
+        if (child := os.fork()) == 0:
+            try:
+                os._exit(0 if store.perform(look()).record.token == A else 1)
+            except BaseException:
+                os._exit(2)
+        _, status = await asyncio.to_thread(os.waitpid, child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        assert (await store.aperform(settle(A))).applied
+        assert before <= theirs()
+        await store.aclose()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(scene())
+
+
+@pytest.mark.parametrize("new_loop", LOOPS.values(), ids=LOOPS)
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # True: nobody told the loop to clear up.
+def test_connections_of_a_loop_that_was_only_closed_are_closed_when_the_next_one_comes(
+    server, store, new_loop
+):
+    before = len(server.ask("CLIENT", "LIST").splitlines())
+    for number in range(10):
+        loop = new_loop()
+        loop.run_until_complete(store.aperform(claim(A, place(number))))
+        loop.close()
+    store.flush()
+    del loop
+    gc.collect()
+    assert len(server.ask("CLIENT", "LIST").splitlines()) == before
 
 
 def test_what_a_task_submits_while_its_loop_ends_is_carried_out(store):

@@ -1,17 +1,19 @@
 """Connections of event loops: what tasks ask in one tick goes out in one write, answers come in order.
 
 A connection belongs to one loop and is used on its thread only. Nobody who waits for an answer owns it: a
-task that is cancelled leaves its request on its way, and the answer is thrown away.
+task that is cancelled leaves its request on its way, and the answer is thrown away. Sockets, TLS and writing
+on are asyncio's; here is which answer is whose, and what becomes of requests when a connection ends.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
-import ssl
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
+from typing import Any, cast
 
 import hiredis
 
@@ -21,10 +23,8 @@ from semel.stores.redis.commands import Request
 from semel.stores.redis.nodes import Nodes
 from semel.stores.redis.options import Node, RedisOptions
 from semel.stores.redis.routing import TURNS_MAX, Turn, next_turn, said_before
-from semel.stores.redis.thread_connections import READ_BYTES, OutOfStep, mark, marked, packed, tune
+from semel.stores.redis.thread_connections import OutOfStep, mark, marked, packed
 from semel.stores.redis.thread_requests import timed_out
-
-_NOT_YET = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class SentRequest:
@@ -82,19 +82,19 @@ class SentRequest:
             self.unheard(self.asked)
 
 
-class LoopConnection:
+class LoopConnection(asyncio.Protocol):
     """One connection. It connects when it is first needed, and is thrown away when it breaks."""
 
-    def __init__(self, all_of_loop: LoopConnections, node: Node) -> None:
-        self._all = all_of_loop
-        self._loop = all_of_loop.loop
+    def __init__(self, owner: LoopConnections, node: Node) -> None:
+        self._owner = owner
+        self._loop = owner.loop
         self._node = node
-        self._options = all_of_loop.options
+        self._options = owner.options
         self._reader = hiredis.Reader()
-        self._socket: socket.socket | None = None
+        self._transport: asyncio.Transport | None = None
+        self._ready = False  # what is asked may go out
         self._connecting: asyncio.Task[None] | None = None
         self._out: list[bytes] = []
-        self._unsent = b""
         self._flushing = False
         self._waiting: deque[SentRequest] = deque()
         self._watch: asyncio.TimerHandle | None = None
@@ -114,7 +114,7 @@ class LoopConnection:
         self._out.append(data)
         if self._watch is None:
             self._watch = self._loop.call_at(call.deadline, self._look_at_the_clock)
-        if self._socket is None:
+        if not self._ready:
             if self._connecting is None:
                 self._connecting = self._loop.create_task(self._connect())
         elif alone:
@@ -126,53 +126,28 @@ class LoopConnection:
 
     def _flush(self) -> None:
         self._flushing = False
-        if self._socket is None or not self._out:
-            return
-        data = b"".join(self._out)
-        self._out.clear()
-        if self._unsent:
-            self._unsent += data
-        else:
-            self._write(data)
-
-    def _write(self, data: bytes) -> None:
-        assert self._socket is not None
-        try:
-            sent = self._socket.send(data)
-        except _NOT_YET:
-            sent = 0
-        except OSError as error:
-            self._break(error)
-            return
-        unsent = data[sent:]
-        if unsent and not self._unsent:
-            self._loop.add_writer(self._socket, self._write_on)
-        elif self._unsent and not unsent:
-            self._loop.remove_writer(self._socket)
-        self._unsent = unsent
-
-    def _write_on(self) -> None:
-        self._write(self._unsent)
+        if self._ready and self._out and self._transport is not None:
+            data = b"".join(self._out)
+            self._out.clear()
+            self._transport.write(data)
 
     # --- in ---------------------------------------------------------------------------------------
 
-    def _readable(self) -> None:
-        sock = self._socket
-        if sock is None:
-            return
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        # So that a peer that vanished is noticed on an idle connection, too.
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def data_received(self, data: bytes) -> None:
         try:
-            data = sock.recv(READ_BYTES)
-            if not data:
-                raise ConnectionResetError("the server closed it")
             self._reader.feed(data)
-            if isinstance(sock, ssl.SSLSocket):
-                while sock.pending():
-                    self._reader.feed(sock.recv(READ_BYTES))
             self._hand_out()
-        except _NOT_YET:
-            return
-        except (OSError, hiredis.HiredisError) as error:
+        except (OutOfStep, hiredis.HiredisError) as error:
             self._break(error)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._open:
+            self._break(error or ConnectionResetError("the server closed it"))
 
     def _hand_out(self) -> None:
         gets = self._reader.gets
@@ -188,7 +163,7 @@ class LoopConnection:
     def _hand(self, call: SentRequest, answer: Any) -> None:
         if type(answer) is hiredis.ReplyError:
             self._waiting.popleft()
-            self._all.refused(call, answer, self)
+            self._owner.refused(call, answer, self)
         elif call.request is None or call.request.answered_by(answer):
             self._waiting.popleft()
             call.answer(answer)
@@ -198,27 +173,25 @@ class LoopConnection:
     # --- its life ---------------------------------------------------------------------------------
 
     async def _connect(self) -> None:
-        sock: socket.socket | None = None
         try:
             async with asyncio.timeout(self._options.connect_s):
-                sock = await _connected(self._loop, self._node)
-                if self._options.tls is not None:
-                    sock = await _secured(self._loop, sock, self._options.tls, self._node.host)
+                await self._reach(self._node)
         except BaseException as error:
-            if sock is not None:
-                sock.close()
             self._connecting = None
-            self._break(error)
+            if self._open:
+                self._break(error)
             if not isinstance(error, Exception):
                 raise
             return
-        if not self._open:
-            sock.close()
-            return
-        self._socket, self._connecting = sock, None
-        self._loop.add_reader(sock, self._readable)
+        self._connecting = None
         self._greet()
+        self._ready = True
         self._flush()
+
+    async def _reach(self, at: Node) -> None:
+        tls = self._options.tls
+        named = None if tls is None else at.host
+        await self._loop.create_connection(lambda: self, at.host, at.port, ssl=tls, server_hostname=named)
 
     def _greet(self) -> None:
         """The greeting goes before what has been asked meanwhile."""
@@ -243,17 +216,16 @@ class LoopConnection:
     def _break(self, error: BaseException) -> None:
         """Of no use any more; who waits is told, or asks once more through another connection."""
         waiting = self.close()
-        self._all.broken(self._node, self, waiting, error)
+        self._owner.broken(self._node, self, waiting, error)
 
     def close(self) -> list[SentRequest]:
         """Who was still waiting for an answer."""
-        self._open = False
-        sock, self._socket = self._socket, None
-        if sock is not None:
-            if not self._loop.is_closed():
-                self._loop.remove_reader(sock)
-                self._loop.remove_writer(sock)
-            sock.close()
+        self._open = self._ready = False
+        if self._transport is not None:
+            if self._loop.is_closed():
+                self.let_go()
+            else:
+                self._transport.abort()
         if self._watch is not None:
             self._watch.cancel()
         if self._connecting is not None and not self._loop.is_closed():
@@ -261,6 +233,19 @@ class LoopConnection:
         waiting, self._waiting = self._waiting, deque()
         self._out.clear()
         return [call for call in waiting if call.request is not None]
+
+    def let_go(self) -> None:
+        """The socket is not open any more in this process, although its loop cannot be asked to close it.
+
+        The loop ended, or it is the parent's of a forked child. Its transport will close the same number once
+        more when it is collected: so that this never ends somebody else's file, the number is not set free.
+        """
+        transport, self._transport = self._transport, None
+        number = -1 if transport is None else transport.get_extra_info("socket").fileno()
+        if number >= 0:
+            nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+            os.dup2(nothing, number, inheritable=False)
+            os.close(nothing)
 
 
 class LoopConnections:
@@ -275,6 +260,8 @@ class LoopConnections:
         self._lanes = lanes
         self._connections: dict[Node, LoopConnection] = {}
         self._refreshing: set[asyncio.Future[Any]] = set()
+        self._end = _at_the_end_of_the_loop(self._close)
+        _resume(self._end.__anext__())
 
     def call(self, request: Request, asked: Any) -> asyncio.Future[Any]:
         """The answer, soon; it may be the server's error."""
@@ -358,6 +345,10 @@ class LoopConnections:
 
     def close(self) -> None:
         """On the loop's thread, or when the loop runs no more. What nobody waited for is handed over."""
+        _resume(self._end.aclose())
+        self._close()
+
+    def _close(self) -> None:
         connections, self._connections = self._connections, {}
         for connection in connections.values():
             for call in connection.close():
@@ -366,53 +357,21 @@ class LoopConnections:
 
     def drop(self) -> None:
         """In a forked child: the loop is the parent's, and so are its tasks."""
-        for connection in self._connections.values():
-            sock, connection._socket = connection._socket, None
-            if sock is not None:
-                sock.close()
+        connections, self._connections = self._connections, {}
+        for connection in connections.values():
+            connection.let_go()
+        _resume(self._end.aclose())
 
 
-async def _connected(loop: asyncio.AbstractEventLoop, node: Node) -> socket.socket:
-    found = await loop.getaddrinfo(node.host, node.port, type=socket.SOCK_STREAM)
-    failure: OSError = ConnectionRefusedError()
-    for family, kind, protocol, _, address in found:
-        sock = socket.socket(family, kind, protocol)
-        try:
-            sock.setblocking(False)
-            tune(sock)
-            await loop.sock_connect(sock, address)
-            return sock
-        except OSError as error:
-            sock.close()
-            failure = error
-        except BaseException:
-            sock.close()
-            raise
-    raise failure
-
-
-async def _secured(
-    loop: asyncio.AbstractEventLoop, plain: socket.socket, tls: ssl.SSLContext, host: str
-) -> ssl.SSLSocket:
-    sock = tls.wrap_socket(plain, server_hostname=host, do_handshake_on_connect=False)
+async def _at_the_end_of_the_loop(act: Callable[[], None]) -> AsyncGenerator[None, None]:
+    """Once begun, it acts when its loop ends: that closes its generators while it still can close sockets."""
     try:
-        while True:
-            try:
-                sock.do_handshake()
-                return sock
-            except ssl.SSLWantReadError:
-                await _ready(sock, loop.add_reader, loop.remove_reader)
-            except ssl.SSLWantWriteError:
-                await _ready(sock, loop.add_writer, loop.remove_writer)
-    except BaseException:
-        sock.close()
-        raise
-
-
-async def _ready(sock: socket.socket, add: Any, remove: Any) -> None:
-    ready = asyncio.Event()
-    add(sock, ready.set)
-    try:
-        await ready.wait()
+        yield
     finally:
-        remove(sock)
+        act()
+
+
+def _resume(step: Any) -> None:
+    """To where it waits next, or to its end; it never waits for anything else."""
+    with suppress(StopIteration, StopAsyncIteration):
+        step.send(None)
