@@ -3,8 +3,9 @@
 store        what callers see                     commands     commands as script calls, answers as replies
 queries      questions, written once              packing      records, events, seals, documents as bytes
 documents    documents, written once              scripts      steps/*.lua, one atomic step each
-connections  of threads: thread_connections, and what is asked over them: thread_requests;
-             of event loops, shared by their tasks: loop_connections
+thread_connections, connection_pool   of threads, one each; what they ask: thread_requests
+loop_connections                      of event loops, shared by their tasks
+sentinel     which server is the primary now
 nodes        which server has which lane          routing      where a request goes, and where it goes next
 watcher      what others settle                   deferred     commands whose caller does not wait
 settings     what the server says about itself    trouble      errors

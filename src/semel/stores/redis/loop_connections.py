@@ -18,11 +18,11 @@ from typing import Any, cast
 import hiredis
 
 from semel.errors import SemelError
-from semel.stores.redis import trouble
+from semel.stores.redis import sentinel, trouble
 from semel.stores.redis.commands import Request
 from semel.stores.redis.nodes import Nodes
 from semel.stores.redis.options import Node, RedisOptions
-from semel.stores.redis.routing import TURNS_MAX, Turn, next_turn, said_before
+from semel.stores.redis.routing import TURNS_MAX, Turn, demoted, next_turn, said_before
 from semel.stores.redis.thread_connections import OutOfStep, mark, marked, packed
 from semel.stores.redis.thread_requests import timed_out
 
@@ -89,6 +89,7 @@ class LoopConnection(asyncio.Protocol):
         self._owner = owner
         self._loop = owner.loop
         self._node = node
+        self.at = node  # its address, once that is known
         self._options = owner.options
         self._reader = hiredis.Reader()
         self._transport: asyncio.Transport | None = None
@@ -143,11 +144,11 @@ class LoopConnection(asyncio.Protocol):
             self._reader.feed(data)
             self._hand_out()
         except (OutOfStep, hiredis.HiredisError) as error:
-            self._break(error)
+            self.give_up(error)
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._open:
-            self._break(error or ConnectionResetError("the server closed it"))
+            self.give_up(error or ConnectionResetError("the server closed it"))
 
     def _hand_out(self) -> None:
         gets = self._reader.gets
@@ -174,34 +175,44 @@ class LoopConnection(asyncio.Protocol):
 
     async def _connect(self) -> None:
         try:
+            if self._node.way == "sentinel":
+                self.at = await self._loop.run_in_executor(None, sentinel.address, self._node, self._options)
             async with asyncio.timeout(self._options.connect_s):
-                await self._reach(self._node)
+                await self._reach(self.at)
+                role = self._greet()
+                if self._node.way == "sentinel":
+                    trouble.check_primary(await role)
         except BaseException as error:
             self._connecting = None
             if self._open:
-                self._break(error)
+                self.give_up(error)
             if not isinstance(error, Exception):
                 raise
             return
         self._connecting = None
-        self._greet()
         self._ready = True
         self._flush()
 
     async def _reach(self, at: Node) -> None:
+        if at.way == "unix":
+            await self._loop.create_unix_connection(lambda: self, at.host)
+            return
         tls = self._options.tls
-        named = None if tls is None else at.host
-        await self._loop.create_connection(lambda: self, at.host, at.port, ssl=tls, server_hostname=named)
+        name = None if tls is None else at.host
+        await self._loop.create_connection(lambda: self, at.host, at.port, ssl=tls, server_hostname=name)
 
-    def _greet(self) -> None:
-        """The greeting goes before what has been asked meanwhile."""
-        words = self._options.greeting()
-        turn = Turn(self._node)
-        for _ in words:
-            call = SentRequest(None, None, None, turn)
+    def _greet(self) -> asyncio.Future[Any]:
+        """The greeting goes before what has been asked meanwhile; given is the last answer to it, soon."""
+        words, last = self._options.greeting(), self._loop.create_future()
+        if self._node.way == "sentinel":
+            words.append((b"ROLE",))
+        for number in range(len(words)):
+            call = SentRequest(None, None, None if number else last, Turn(self._node))
             call.deadline = self._loop.time() + self._options.timeout_s
             self._waiting.appendleft(call)
-        self._out[:0] = [packed(said) for said in words]
+        assert self._transport is not None
+        self._transport.write(b"".join(map(packed, words)))
+        return last
 
     def _look_at_the_clock(self) -> None:
         self._watch = None
@@ -209,11 +220,11 @@ class LoopConnection(asyncio.Protocol):
             return
         deadline = self._waiting[0].deadline
         if deadline <= self._loop.time():
-            self._break(TimeoutError())
+            self.give_up(TimeoutError())
         else:
             self._watch = self._loop.call_at(deadline, self._look_at_the_clock)
 
-    def _break(self, error: BaseException) -> None:
+    def give_up(self, error: BaseException) -> None:
         """Of no use any more; who waits is told, or asks once more through another connection."""
         waiting = self.close()
         self._owner.broken(self._node, self, waiting, error)
@@ -290,6 +301,12 @@ class LoopConnections:
                 self._connections.pop(call.turn.node, None)
                 for waiting in connection.close():
                     waiting.fail(trouble.refused(answer, waiting.asked))
+            call.answer(answer)
+            return
+        if demoted(answer, call.turn) and not call.repeated:
+            call.repeated = True
+            connection.give_up(trouble.NotPrimary())
+            self._send(call)
             return
         following = next_turn(answer, call.request.lane, call.turn, self._nodes)
         call.turns += 1
@@ -315,8 +332,9 @@ class LoopConnections:
                 or not call.request.repeatable
                 or timed_out(error)
                 or not isinstance(error, Exception)
+                or isinstance(error, SemelError)
             ):
-                call.fail(trouble.broken(error, node, call.asked))
+                call.fail(trouble.broken(error, connection.at, call.asked))
             else:
                 call.repeated = True
                 again.append(call)

@@ -9,8 +9,9 @@ import hiredis
 from semel.errors import SemelError, StoreUnavailable
 from semel.stores.redis import trouble
 from semel.stores.redis.commands import lane
+from semel.stores.redis.connection_pool import ConnectionPool
 from semel.stores.redis.options import Node, RedisOptions
-from semel.stores.redis.thread_connections import ThreadConnection, ThreadConnections, packed
+from semel.stores.redis.thread_connections import ThreadConnection, packed
 
 _SLOTS = 16_384
 
@@ -26,7 +27,7 @@ def slot_of(key: bytes) -> int:
 class Nodes:
     """The map of lanes to servers. A server that answers MOVED corrects it."""
 
-    def __init__(self, options: RedisOptions, connections: ThreadConnections) -> None:
+    def __init__(self, options: RedisOptions, connections: ConnectionPool) -> None:
         self._options = options
         self._connections = connections
         self._known: tuple[Node, ...] = options.nodes

@@ -42,6 +42,11 @@ def next_turn(error: object, lane: int, turn: Turn, nodes: Nodes) -> Turn | None
     return None
 
 
+def demoted(error: object, turn: Turn) -> bool:
+    """Whether the server is no primary any more, and Sentinels know another. It has then done nothing."""
+    return turn.node.way == "sentinel" and trouble.word_of(error) in ("READONLY", "MASTERDOWN")
+
+
 def said_before(turn: Turn) -> list[bytes]:
     """What is said before the request; the answers to it do not matter."""
     return ([_LOAD] if turn.loading else []) + ([_ASKING] if turn.asking else [])

@@ -18,7 +18,9 @@ log = logging.getLogger("semel")
 
 _VERSION_MIN = (7, 0)
 _UNTOLD = "?"
-_ASKED = (b"appendonly", b"appendfsync", b"save", b"maxmemory-policy", b"maxmemory")
+_ASKED = (
+    b"appendonly", b"appendfsync", b"save", b"maxmemory-policy", b"maxmemory", b"min-replicas-to-write",
+)  # fmt: skip
 
 # Beyond this share of its memory a server that grows is soon full.
 _FULL = 0.9
@@ -38,6 +40,12 @@ class ServerSettings:
     appends: bool | None
     fsync: str
     snapshots: str
+    replicas_needed: int | None  # fewer, and it takes no writes
+
+    @property
+    def fails_over(self) -> bool:
+        """Whether a replica may take its place."""
+        return self.replicas > 0 or self.node.way == "sentinel"
 
 
 def read(node: Node, ask: Callable[..., Any]) -> ServerSettings:
@@ -55,6 +63,7 @@ def read(node: Node, ask: Callable[..., Any]) -> ServerSettings:
         appends=_appends(told, info),
         fsync=told.get("appendfsync", ""),
         snapshots=told.get("save", _UNTOLD),
+        replicas_needed=int(told["min-replicas-to-write"]) if "min-replicas-to-write" in told else None,
     )
 
 
@@ -112,7 +121,7 @@ def durability(settings: Sequence[ServerSettings]) -> str:
     """What an acknowledged write survives: of several servers, on the weakest."""
     weakest = min(settings, key=_strength)
     text = _words(weakest)
-    if any(each.replicas for each in settings):
+    if any(each.fails_over for each in settings):
         text += " A failover to a replica may take back writes that it had not yet received."
     return text
 
@@ -178,6 +187,8 @@ def _of_one(settings: ServerSettings) -> Iterator[Finding]:
         yield Finding("ok", "eviction", f"{where} evicts nothing")
     else:
         yield Finding("note", "eviction", f"{where} does not tell its policy", "It has to be noeviction.")
+    if settings.fails_over:
+        yield _failover(settings, where)
     yield _memory(settings, where)
     version = ".".join(map(str, settings.version))
     replicas = f"{settings.replicas} replicas" if settings.replicas else "no replica"
@@ -194,6 +205,18 @@ def _persistence(settings: ServerSettings, where: str) -> Finding:
     if strength in (1, 3, 4):
         return Finding("note", "durability", f"{where}: {text}", fix)
     return Finding("danger", "durability", f"{where}: {text}", fix)
+
+
+def _failover(settings: ServerSettings, where: str) -> Finding:
+    loses = f"{where}: a failover to a replica may take back writes that it had not yet received"
+    if settings.replicas_needed:
+        return Finding("note", "failover", f"{loses}; without a replica that keeps up it takes no writes")
+    return Finding(
+        "note",
+        "failover",
+        f"{loses}, and a primary that is cut off from its replicas goes on taking writes that are lost",
+        "`CONFIG SET min-replicas-to-write 1` ends the latter after min-replicas-max-lag seconds.",
+    )
 
 
 def _memory(settings: ServerSettings, where: str) -> Finding:

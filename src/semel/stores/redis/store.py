@@ -18,12 +18,13 @@ from semel.kernel.waiting import alone, entering, inside
 from semel.stores.base import Finding, Query, Store
 from semel.stores.redis import documents, opening, queries, settings, trouble
 from semel.stores.redis.commands import Request, Translator, address_of
+from semel.stores.redis.connection_pool import ConnectionPool
 from semel.stores.redis.deferred import DeferredCommands
 from semel.stores.redis.loop_connections import LoopConnections
 from semel.stores.redis.nodes import Nodes
 from semel.stores.redis.options import RedisOptions
 from semel.stores.redis.packing import digest_of
-from semel.stores.redis.thread_connections import ThreadConnection, ThreadConnections
+from semel.stores.redis.thread_connections import ThreadConnection
 from semel.stores.redis.thread_requests import ThreadRequests
 from semel.stores.redis.watcher import RedisWatcher
 
@@ -46,7 +47,7 @@ class RedisStore(Store):
         self.clock = clock
         self.audit = options.audit
         self.options = options
-        self._connections = ThreadConnections(options)
+        self._connections = ConnectionPool(options)
         self._nodes = Nodes(options, self._connections)
         try:
             facts = opening.begin(

@@ -11,16 +11,11 @@ from semel.errors import StoreUnavailable
 from semel.kernel.clock import SYSTEM
 from semel.stores.redis import trouble
 from semel.stores.redis.commands import Request
+from semel.stores.redis.connection_pool import ConnectionPool
 from semel.stores.redis.nodes import Nodes
 from semel.stores.redis.options import Node
-from semel.stores.redis.routing import TURNS_MAX, Turn, next_turn, said_before
-from semel.stores.redis.thread_connections import (
-    OutOfStep,
-    ThreadConnection,
-    ThreadConnections,
-    Words,
-    packed,
-)
+from semel.stores.redis.routing import TURNS_MAX, Turn, demoted, next_turn, said_before
+from semel.stores.redis.thread_connections import OutOfStep, ThreadConnection, Words, packed
 
 _BROKEN = (OSError, hiredis.HiredisError)
 
@@ -31,7 +26,7 @@ _ROW_MAX = 128
 class ThreadRequests:
     """The way of a thread's requests. An answer may be the server's error; none is StoreUnavailable."""
 
-    def __init__(self, connections: ThreadConnections, nodes: Nodes, lanes: int) -> None:
+    def __init__(self, connections: ConnectionPool, nodes: Nodes, lanes: int) -> None:
         self._connections = connections
         self._nodes = nodes
         self._lanes = lanes
@@ -51,6 +46,10 @@ class ThreadRequests:
                 if repeated or not self._elsewhere(request.lane, turn):
                     raise trouble.again(away, asked) from away
                 turn, repeated = Turn(self._nodes.home(request.lane)), True
+                continue
+            if not repeated and _error(answer) and demoted(answer, turn):
+                self._connections.drop()
+                repeated = True
                 continue
             following = next_turn(answer, request.lane, turn, self._nodes) if _error(answer) else None
             if following is None:
