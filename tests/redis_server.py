@@ -151,6 +151,20 @@ class RedisServer:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
+class UnixRedisServer(RedisServer):
+    """One that listens at a socket of this machine; tests still reach it by its port."""
+
+    def start(self, **settings: str) -> None:
+        super().start(unixsocket=str(self.socket), **settings)
+
+    @property
+    def socket(self) -> Path:
+        return self.directory / "redis.sock"
+
+    def url(self, prefix: str = "semel", **options: str) -> str:
+        return url_of(f"redis+unix://{self.socket}", prefix, options)
+
+
 class TlsRedisServer(RedisServer):
     """One that also speaks TLS, on a port of its own; `certificate` vouches for it."""
 

@@ -141,6 +141,21 @@ def test_a_primary_that_is_demoted_under_an_open_connection_is_left_at_once(pair
 
 
 @MANNERS
+def test_a_replica_that_a_sentinel_names_is_not_even_read(pair, manner):
+    door = manner(open_store(pair.url()))
+    door.perform(claim(A))
+    until(pair.caught_up, "the replica has everything")
+    pair.sentinel.ask("SENTINEL", "REMOVE", "orders")
+    pair.sentinel.ask("SENTINEL", "MONITOR", "orders", "127.0.0.1", str(pair.replica.port), "1")
+    pair.primary.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    with pytest.raises(StoreUnavailable, match="is not the primary; nothing was acknowledged"):
+        door.perform(look())
+    with pytest.raises(StoreUnavailable, match="is not the primary; the tool did not run"):
+        door.perform(claim(B, place(1)))
+    door.close()
+
+
+@MANNERS
 def test_writes_that_the_failover_took_back_are_noticed_and_nothing_is_trusted(pair, manner):
     door = manner(open_store(pair.url()))
     door.perform(claim(A, place(1)))
