@@ -23,7 +23,7 @@ from semel.stores.redis.commands import Request
 from semel.stores.redis.nodes import Nodes
 from semel.stores.redis.options import Node, RedisOptions
 from semel.stores.redis.routing import TURNS_MAX, Turn, demoted, next_turn, said_before
-from semel.stores.redis.thread_connections import OutOfStep, mark, marked, packed
+from semel.stores.redis.thread_connections import READ_BYTES, OutOfStep, mark, marked, packed
 from semel.stores.redis.thread_requests import timed_out
 
 
@@ -82,7 +82,7 @@ class SentRequest:
             self.unheard(self.asked)
 
 
-class LoopConnection(asyncio.Protocol):
+class LoopConnection(asyncio.BufferedProtocol):
     """One connection. It connects when it is first needed, and is thrown away when it breaks."""
 
     def __init__(self, owner: LoopConnections, node: Node) -> None:
@@ -92,6 +92,8 @@ class LoopConnection(asyncio.Protocol):
         self.at = node  # its address, once that is known
         self._options = owner.options
         self._reader = hiredis.Reader()
+        # Its own: asyncio would take a new one for every answer, so large that the kernel has to map it.
+        self._buffer = bytearray(READ_BYTES)
         self._transport: asyncio.Transport | None = None
         self._ready = False  # what is asked may go out
         self._connecting: asyncio.Task[None] | None = None
@@ -139,9 +141,12 @@ class LoopConnection(asyncio.Protocol):
         # So that a peer that vanished is noticed on an idle connection, too.
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, _: int) -> bytearray:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         try:
-            self._reader.feed(data)
+            self._reader.feed(self._buffer, 0, nbytes)  # type: ignore[arg-type]
             self._hand_out()
         except (OutOfStep, hiredis.HiredisError) as error:
             self.give_up(error)

@@ -47,11 +47,13 @@ class ThreadRequests:
                     raise trouble.again(away, asked) from away
                 turn, repeated = Turn(self._nodes.home(request.lane)), True
                 continue
-            if not repeated and _error(answer) and demoted(answer, turn):
+            if not _error(answer):
+                return answer
+            if not repeated and demoted(answer, turn):
                 self._connections.drop()
                 repeated = True
                 continue
-            following = next_turn(answer, request.lane, turn, self._nodes) if _error(answer) else None
+            following = next_turn(answer, request.lane, turn, self._nodes)
             if following is None:
                 return answer
             turn = following
