@@ -43,6 +43,12 @@ HOUR_S = 3_600
 ROOT = Path(__file__).resolve().parents[2]
 
 
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": asyncio.new_event_loop,
+    "uvloop": uvloop.new_event_loop,
+}
+
+
 def open_redis(url: str, clock: Clock = SYSTEM) -> Any:
     """Any, because these tests look into the store."""
     return open_store(url, clock)
@@ -521,15 +527,17 @@ def test_tls_comes_from_the_url(begin, tmp_path, monkeypatch):
     store = open_redis(url)
     large = bytes(range(256)) * 2_000
 
-    async def scene() -> None:
-        assert (await store.aperform(claim(B, place(1), arguments=large))).applied
-        replies = await asyncio.gather(*(store.aperform(look(place(1))) for _ in range(20)))
+    async def scene(at: Address) -> None:
+        assert (await store.aperform(claim(B, at, arguments=large))).applied
+        replies = await asyncio.gather(*(store.aperform(look(at)) for _ in range(20)))
         assert {reply.record.asked.arguments for reply in replies} == {large}
-        await store.aclose()
 
     assert store.perform(claim(A, arguments=large)).applied
     assert store.perform(look()).record.asked.arguments == large
-    asyncio.run(scene())
+    for number, new_loop in enumerate(LOOPS.values()):
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(scene(place(number)))
+    store.close()
 
 
 # --- clocks -------------------------------------------------------------------------------------------------
@@ -585,12 +593,6 @@ def test_connections_of_a_loop_that_ended_are_closed(server, store):
     for number in range(10):
         asyncio.run(store.aperform(claim(A, place(number))))
     assert connections() < 8
-
-
-LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
-    "asyncio": asyncio.new_event_loop,
-    "uvloop": uvloop.new_event_loop,
-}
 
 
 @pytest.mark.parametrize("new_loop", LOOPS.values(), ids=LOOPS)

@@ -93,7 +93,8 @@ class LoopConnection(asyncio.BufferedProtocol):
         self._options = owner.options
         self._reader = hiredis.Reader()
         # Its own: asyncio would take a new one for every answer, so large that the kernel has to map it.
-        self._buffer = bytearray(READ_BYTES)
+        # A view, because asyncio's TLS reads into slices of it: those of a bytearray would be copies.
+        self._buffer = memoryview(bytearray(READ_BYTES))
         self._transport: asyncio.Transport | None = None
         self._ready = False  # what is asked may go out
         self._connecting: asyncio.Task[None] | None = None
@@ -141,7 +142,7 @@ class LoopConnection(asyncio.BufferedProtocol):
         # So that a peer that vanished is noticed on an idle connection, too.
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
-    def get_buffer(self, _: int) -> bytearray:
+    def get_buffer(self, _: int) -> memoryview:
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
