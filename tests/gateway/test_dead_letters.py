@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from semel.flow.cabinet import Cabinet
 from semel.flow.dead import letter
+from semel.flow.document_store import DocumentStore
 from semel.flow.model import Message
 from tests.gateway.conftest import Serve, Served, refused
 
@@ -29,8 +29,8 @@ def desk(served: Served) -> httpx.Client:
 def put_aside(served: Served, number: int) -> str:
     message = Message(f"acme:job_{number}:queued", "acme", "job.queued", number, topic="pay", job_id="job_1")
     found = letter("mailer", message, 5, "SMTP said no", number)
-    cabinet = Cabinet(served.services.store)
-    asyncio.run(cabinet.commit("acme", {found.id: None}, (found.draft(),)))
+    document_store = DocumentStore(served.services.store)
+    asyncio.run(document_store.commit("acme", {found.id: None}, (found.draft(),)))
     return found.id
 
 

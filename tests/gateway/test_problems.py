@@ -14,7 +14,7 @@ from semel.errors import ApprovalError, RecordNotFound, RecordNotInDoubt, StoreC
 from semel.flow.problems import KINDS, Problem
 from semel.gateway import problems
 from semel.gateway.server import embedded
-from semel.gateway.settings import Settings
+from semel.gateway.settings import GatewaySettings
 from semel.kernel.clock import SYSTEM
 from semel.stores.base import CountRecords, Query
 from semel.stores.documents import Fetch
@@ -154,7 +154,7 @@ def test_health_is_about_the_process_and_readiness_about_the_store(serve: Serve)
 
 def test_a_gateway_that_has_stopped_has_closed_its_store(tmp_path: Path) -> None:
     store = BY_NAME["sqlite"].open(tmp_path, SYSTEM, True)
-    with embedded(Settings(url="memory://", dev=True), store):
+    with embedded(GatewaySettings(url="memory://", dev=True), store):
         assert store.ask(CountRecords()) == {}
     with pytest.raises(StoreUnavailable):
         store.ask(CountRecords())
