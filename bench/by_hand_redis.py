@@ -23,7 +23,7 @@ from semel.kernel.clock import SYSTEM
 from semel.kernel.record import Address, Asked, Claim, Settle, State, apply
 from semel.ledger.ledger import Ledger
 from semel.stores.base import Store
-from semel.stores.redis.commands import Desk, lane
+from semel.stores.redis.commands import Translator, lane
 from semel.stores.redis.packing import digest_of, time
 
 Words = list[Any]
@@ -42,7 +42,7 @@ class RequestWriter:
     def __init__(self, store: Store, server: RedisServer, prefix: str) -> None:
         lane_key = lane(0, prefix).lane
         with redis.Redis(port=server.port) as client:
-            self._desk = Desk(store, prefix, 1, client.hget(lane_key, "id"))
+            self._translator = Translator(store, prefix, 1, client.hget(lane_key, "id"))
         self._made = 0
 
     def requests(self, count: int) -> Iterator[CallRequests]:
@@ -50,7 +50,7 @@ class RequestWriter:
             at, token = Address("default", "tool", key_of(number)), SYSTEM.token()
             settle = Settle(at, token, State.DONE, OUTCOME, WINDOW_US)
             claim = Claim(asked(at, token), token, LEASE_US)
-            self._desk.hold(claim, apply(None, claim, 0))
+            self._translator.hold(claim, apply(None, claim, 0))
             yield CallRequests(self._words(claim), self._words(settle))
         self._made += count
 
@@ -59,7 +59,7 @@ class RequestWriter:
         return self._words(Claim(asked(at, token), token, LEASE_US))
 
     def _words(self, command: Claim | Settle) -> Words:
-        return list(self._desk.request(command).words())
+        return list(self._translator.request(command).words())
 
 
 def asked(at: Address, token: bytes) -> Asked:

@@ -45,7 +45,7 @@ def _file_as_closing(store: Any, server: RedisServer) -> None:
     """As the sweeper leaves them who has passed: settled records stand by the end of their windows."""
     closes_at = SYSTEM.now_us() + _WINDOW_US
     client: Any = redis.Redis(port=server.port)
-    for lane in store._desk.lanes:
+    for lane in store._translator.lanes:
         digests = iter(client.zrange(lane.due, 0, -1))
         while row := list(islice(digests, _ROW)):
             client.zadd(lane.due, dict.fromkeys(row, -closes_at))

@@ -19,6 +19,7 @@ class Proxy:
     def __init__(self, port: int) -> None:
         self._to = ("127.0.0.1", port)
         self.delay_s = 0.0  # each way
+        self.drips_s = 0.0  # what the server says arrives byte by byte, with such pauses
         self.drops_replies = False  # what the server says is lost, and the connection stays
         self.doubles_replies = False  # what the server says arrives twice
         self.repeats_replies = False  # what the server says arrives, and some time later again
@@ -53,9 +54,9 @@ class Proxy:
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self._lock:
                 self._open |= {client, server}
-            deaf, kept = threading.Event(), deque[bytes]()
+            deaf, kept, spent = threading.Event(), deque[bytes](), threading.Event()
             for source, target, replies in ((client, server, False), (server, client, True)):
-                told = (source, target, replies, deaf, kept)
+                told = (source, target, replies, deaf, kept, spent)
                 threading.Thread(target=self._carry, args=told, daemon=True).start()
 
     def _carry(
@@ -65,6 +66,7 @@ class Proxy:
         replies: bool,
         deaf: threading.Event,
         kept: deque[bytes],
+        spent: threading.Event,
     ) -> None:
         try:
             while chunk := source.recv(CHUNK_BYTES):
@@ -75,15 +77,21 @@ class Proxy:
                     deaf.set()
                 if self.drops_replies or deaf.is_set() if replies else self.drops_requests:
                     continue
-                if replies and self.repeats_to_next:
+                # Not where one was repeated before: its client has left, and what comes late is no reply.
+                if replies and self.repeats_to_next and not spent.is_set():
                     self.repeats_to_next = False
                     kept.append(chunk)
                 elif not replies and kept:
                     self.repeated += 1
+                    spent.set()
                     source.sendall(kept.popleft())
                 if replies and self.doubles_replies:
                     chunk += chunk
                 cut, again = replies and self._cut(len(chunk)), replies and self.repeats_replies
+                while replies and self.drips_s and len(chunk) > 1:
+                    target.sendall(chunk[:1])
+                    chunk = chunk[1:]
+                    time.sleep(self.drips_s)
                 target.sendall(chunk[: self._left(chunk)] if cut else chunk)
                 if cut:
                     self.cuts_after = None
@@ -125,7 +133,7 @@ class Proxy:
 
     def restore(self) -> None:
         """Everything passes again."""
-        self.delay_s, self.cuts_after = 0.0, None
+        self.delay_s, self.drips_s, self.cuts_after = 0.0, 0.0, None
         self.repeats_replies = self.repeats_to_next = False
         self.deafens = None
         self.drops_replies = self.drops_requests = self.doubles_replies = self.refuses = False

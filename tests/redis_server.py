@@ -5,14 +5,16 @@ from __future__ import annotations
 import atexit
 import functools
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import hiredis
 
@@ -74,16 +76,21 @@ class RedisServer:
             **self._settings,
             **settings,
         }
-        words = [word for name, value in said.items() for word in (f"--{name}", value)]
         with open(self.directory / "log", "ab") as log:
             self._process = subprocess.Popen(
-                [self._binary, *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                self._command(said), stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         give_up_at = time.monotonic() + START_S
         while not self._answers():
             assert self._process.poll() is None, (self.directory / "log").read_text()[-2_000:]
             assert time.monotonic() < give_up_at, "Redis does not start"
             time.sleep(0.01)
+
+    def _command(self, said: dict[str, str]) -> list[str]:
+        return [
+            self._binary,
+            *(word for name, value in said.items() for word in (f"--{name}", *value.split(" "))),
+        ]
 
     def _answers(self) -> bool:
         try:
@@ -144,6 +151,20 @@ class RedisServer:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
+class UnixRedisServer(RedisServer):
+    """One that listens at a socket of this machine; tests still reach it by its port."""
+
+    def start(self, **settings: str) -> None:
+        super().start(unixsocket=str(self.socket), **settings)
+
+    @property
+    def socket(self) -> Path:
+        return self.directory / "redis.sock"
+
+    def url(self, prefix: str = "semel", **options: str) -> str:
+        return url_of(f"redis+unix://{self.socket}", prefix, options)
+
+
 class TlsRedisServer(RedisServer):
     """One that also speaks TLS, on a port of its own; `certificate` vouches for it."""
 
@@ -166,6 +187,107 @@ class TlsRedisServer(RedisServer):
 def url_of(place: str, prefix: str, options: dict[str, str]) -> str:
     asked = "&".join(f"{name}={value}" for name, value in {"prefix": prefix, **options}.items())
     return f"{place}?{asked}"
+
+
+class Sentinel(RedisServer):
+    """A Sentinel that watches one server under a name, and promotes a replica when it is told to notice.
+
+    By itself it takes nobody for dead: on a busy machine everybody is slow.
+    """
+
+    def __init__(self, name: str, watched: int, **settings: str) -> None:
+        super().__init__(**settings)
+        self._name = name
+        watching = {"monitor": f"127.0.0.1 {watched} 1", "down-after-milliseconds": "3600000"}
+        self._watching = [f"sentinel {word} {name} {value}" for word, value in watching.items()]
+
+    def watch(self, *words: str) -> None:
+        """One more line of its configuration, before it starts."""
+        self._watching.append(" ".join(("sentinel", words[0], self._name, *words[1:])))
+
+    def _command(self, said: dict[str, str]) -> list[str]:
+        file = self.directory / "sentinel.conf"
+        lines = [*(f"{name} {value}" for name, value in said.items()), *self._watching]
+        file.write_text("\n".join(lines) + "\n")
+        return [self._binary, str(file), "--sentinel"]
+
+    def start(self, **settings: str) -> None:
+        super().start(**settings)
+        # It looks often, and a pause of a busy machine does not make it stop acting for half a minute.
+        for debug in (("info-period", "100"), ("publish-period", "100"), ("tilt-period", "100")):
+            assert self.ask("SENTINEL", "DEBUG", *debug) == b"OK"
+
+    def promote(self) -> None:
+        """The server it watches is dead: it notices from now on, and has another in its place."""
+        before = self.primary_port
+        assert self.ask("SENTINEL", "SET", self._name, "down-after-milliseconds", "200") == b"OK"
+        _wait_until(lambda: self.primary_port != before and b"failover" not in self._flags(), "a failover")
+        assert self.ask("SENTINEL", "SET", self._name, "down-after-milliseconds", "3600000") == b"OK"
+
+    def stop_telling(self) -> None:
+        """From now on it neither demotes anybody nor tells other Sentinels anything."""
+        assert self.ask("SENTINEL", "DEBUG", "publish-period", "3600000") == b"OK"
+
+    @property
+    def primary_port(self) -> int:
+        told: Any = self.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._name)
+        return int(told[1])
+
+    def _flags(self) -> bytes:
+        told: Any = self.ask("SENTINEL", "MASTER", self._name)
+        flags: bytes = dict(zip(told[::2], told[1::2], strict=True))[b"flags"]
+        return flags
+
+    def knows_replicas(self, count: int) -> bool:
+        told: Any = self.ask("SENTINEL", "REPLICAS", self._name)
+        return len(told) == count
+
+
+def _wait_until(came_true: Callable[[], bool], what: str) -> None:
+    give_up_at = time.monotonic() + START_S
+    while not came_true():
+        assert time.monotonic() < give_up_at, f"waited in vain for {what}"
+        time.sleep(0.01)
+
+
+class WatchedPair:
+    """A primary and its replica, which a Sentinel watches under the name "orders"."""
+
+    def __init__(self, **settings: str) -> None:
+        given = {"save": "", "repl-diskless-sync-delay": "0", **settings}
+        self.primary, self.replica = RedisServer(**given), RedisServer(**given)
+        self.sentinel = Sentinel("orders", self.primary.port)
+
+    def start(self) -> None:
+        """The replica has what the primary has, and the Sentinel knows both."""
+        self.primary.start()
+        self.replica.start(replicaof=f"127.0.0.1 {self.primary.port}")
+        self.sentinel.start()
+        _wait_until(lambda: b"master_link_status:up" in _told(self.replica), "the replica")
+        _wait_until(lambda: self.sentinel.knows_replicas(1), "the Sentinel")
+
+    def caught_up(self) -> bool:
+        one, other = (
+            re.findall(rb"master_repl_offset:(\d+)", _told(node)) for node in (self.primary, self.replica)
+        )
+        return one == other
+
+    def fail_over(self) -> None:
+        """The primary is dead, and its replica is the primary."""
+        self.primary.kill()
+        self.sentinel.promote()
+
+    def url(self, prefix: str = "semel", **options: str) -> str:
+        return url_of(f"redis+sentinel://127.0.0.1:{self.sentinel.port}/orders", prefix, options)
+
+    def remove(self) -> None:
+        for server in (self.sentinel, self.replica, self.primary):
+            server.remove()
+
+
+def _told(node: RedisServer) -> bytes:
+    told: Any = node.ask("INFO", "replication")
+    return bytes(told)
 
 
 class RedisCluster:

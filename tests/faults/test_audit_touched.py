@@ -42,7 +42,7 @@ def _flip_in_redis(url: str, store: Any, seq: int) -> None:
     import redis
 
     client: Any = redis.Redis.from_url(url.partition("?")[0])
-    key = store._desk.lanes[0].events
+    key = store._translator.lanes[0].events
     entries = client.xrange(key)
     client.delete(key)
     for id_, fields in entries:

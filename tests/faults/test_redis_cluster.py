@@ -89,7 +89,8 @@ def test_records_of_one_tenant_are_spread_over_all_servers(door):
     for number in range(KEYS):
         door.perform(claim(A, place(number)))
     homes = Counter(
-        door.store._nodes.home(door.store._desk.lane_of(digest_of(place(n))).number) for n in range(KEYS)
+        door.store._nodes.home(door.store._translator.lane_of(digest_of(place(n))).number)
+        for n in range(KEYS)
     )
     assert len(homes) == 3
     assert len({event.at for event in all_events(door)}) == KEYS
@@ -138,7 +139,7 @@ def test_an_audit_goes_through_every_lane_and_finds_what_was_changed_in_one(door
     assert report.whole
     assert (report.events, report.compared, report.unsealed) == (2 * KEYS, KEYS, 0)
     assert find_duplicates(door.store, "acme").calls == KEYS
-    lane = door.store._desk.lane_of(digest_of(place(7)))
+    lane = door.store._translator.lane_of(digest_of(place(7)))
     door.store._calls.to_node(door.store._nodes.home(lane.number), b"XDEL", lane.events, b"0-1")
     assert [found.wrong for found in verify(door.store).breaks] == ["missing"]
 
@@ -204,7 +205,7 @@ def node_id(node: RedisServer) -> str:
 
 def test_a_lane_that_moves_to_another_server_is_followed_also_while_it_moves(cluster):
     store = open_redis(cluster.url())
-    lane = store._desk.lane_of(digest_of(place(0)))
+    lane = store._translator.lane_of(digest_of(place(0)))
     slot = slot_of(lane.lane)
     source = next(node for node in cluster.nodes if node.port == store._nodes.home(lane.number).port)
     target = next(node for node in cluster.nodes if node is not source)
@@ -231,7 +232,7 @@ def test_a_server_that_is_away_refuses_its_lanes_and_service_resumes(cluster):
     lost = cluster.nodes[1]
 
     def lives_there(number: int) -> bool:
-        return store._nodes.home(store._desk.lane_of(digest_of(place(number))).number).port == lost.port
+        return store._nodes.home(store._translator.lane_of(digest_of(place(number))).number).port == lost.port
 
     there = next(number for number in range(100) if lives_there(number))
     store.perform(claim(A, place(there)))
@@ -293,7 +294,7 @@ class Pair(NamedTuple):
         return list(itertools.islice((at for at in everywhere if self._has(store, at)), count))
 
     def _has(self, store: Any, at: Address) -> bool:
-        home = store._nodes.home(store._desk.lane_of(digest_of(at)).number)
+        home = store._nodes.home(store._translator.lane_of(digest_of(at)).number)
         return bool(home.port == self.primary.port)
 
 
@@ -334,7 +335,7 @@ def test_when_a_server_dies_its_replica_takes_over_and_service_resumes_by_itself
         asked = in_the_end(door, look(at)).record.asked
         events = in_the_end(door, ReadEvents(record_id=asked.id))
         assert [event.kind for event in events] == ["claimed", "settled"]
-    assert door.store._nodes.home(door.store._desk.lane_of(digest_of(ends[0])).number).port == (
+    assert door.store._nodes.home(door.store._translator.lane_of(digest_of(ends[0])).number).port == (
         pair.replica.port
     )
     door.close()

@@ -161,7 +161,7 @@ def far(manner: type[Door], proxy: Proxy, prefix: str, near: Any) -> Iterator[Do
 
 def commits(store: Any) -> int:
     """How many there were, as the lane counts them."""
-    (lane,) = store._desk.lanes
+    (lane,) = store._translator.lanes
     told = store._calls.to_node(store._nodes.home(0), b"HGET", lane.lane, b"commits")
     return int(told or 0)
 
@@ -630,7 +630,7 @@ def cluster() -> Iterator[RedisCluster]:
 
 
 def lane_of(store: Any, tenant: str) -> Any:
-    return store._desk.lane_of(tenant_digest(tenant))
+    return store._translator.lane_of(tenant_digest(tenant))
 
 
 def port_of(store: Any, tenant: str) -> int:
@@ -676,7 +676,7 @@ def test_an_event_about_a_record_of_another_lane_is_told_in_the_lane_of_its_tena
     store = opened(cluster.url())
     home = lane_of(store, "acme")
     entries = (Address("acme", "tool", f"key-{number}") for number in range(1_000))
-    far = next(at for at in entries if store._desk.lane_of(digest_of(at)) != home)
+    far = next(at for at in entries if store._translator.lane_of(digest_of(at)) != home)
     record = store.perform(claim(A, far)).record
     event = about(record)
     assert store.ask(commit(run(), events=(event,))).done

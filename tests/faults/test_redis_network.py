@@ -170,6 +170,15 @@ def test_slow_replies_are_waited_for(far, proxy):
     assert far.perform(settle(A)).applied
 
 
+def test_a_server_that_answers_drop_by_drop_does_not_get_longer_for_it(far, proxy, near):
+    proxy.drips_s = 0.1
+    with pytest.raises(StoreUnavailable, match="did not answer in time"):
+        far.perform(claim(A))
+    proxy.restore()
+    assert ours(in_the_end(far, claim(A)).record, claim(A))
+    assert kinds(near) == ["claimed"]
+
+
 def test_broken_connections_are_made_anew_without_the_caller_noticing(far, proxy, near):
     for number in range(5):
         at = Address("acme", "tool", f"key-{number}")

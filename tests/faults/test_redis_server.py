@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import shutil
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 import semel
 from semel.audit.verify import verify
@@ -39,6 +41,12 @@ from tests.redis_server import DURABLE, RedisServer, free_port
 HOUR_S = 3_600
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": asyncio.new_event_loop,
+    "uvloop": uvloop.new_event_loop,
+}
 
 
 def open_redis(url: str, clock: Clock = SYSTEM) -> Any:
@@ -519,15 +527,17 @@ def test_tls_comes_from_the_url(begin, tmp_path, monkeypatch):
     store = open_redis(url)
     large = bytes(range(256)) * 2_000
 
-    async def scene() -> None:
-        assert (await store.aperform(claim(B, place(1), arguments=large))).applied
-        replies = await asyncio.gather(*(store.aperform(look(place(1))) for _ in range(20)))
+    async def scene(at: Address) -> None:
+        assert (await store.aperform(claim(B, at, arguments=large))).applied
+        replies = await asyncio.gather(*(store.aperform(look(at)) for _ in range(20)))
         assert {reply.record.asked.arguments for reply in replies} == {large}
-        await store.aclose()
 
     assert store.perform(claim(A, arguments=large)).applied
     assert store.perform(look()).record.asked.arguments == large
-    asyncio.run(scene())
+    for number, new_loop in enumerate(LOOPS.values()):
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(scene(place(number)))
+    store.close()
 
 
 # --- clocks -------------------------------------------------------------------------------------------------
@@ -583,6 +593,46 @@ def test_connections_of_a_loop_that_ended_are_closed(server, store):
     for number in range(10):
         asyncio.run(store.aperform(claim(A, place(number))))
     assert connections() < 8
+
+
+@pytest.mark.parametrize("new_loop", LOOPS.values(), ids=LOOPS)
+def test_a_child_forked_on_a_running_loop_leaves_the_loops_connection_alone(server, store, new_loop):
+    def theirs() -> set[bytes]:
+        clients: Any = server.ask("CLIENT", "LIST")
+        return {line.split()[0] for line in clients.splitlines() if b"cmd=fcall" in line}
+
+    async def scene() -> None:
+        await store.aperform(claim(A))
+        before = theirs()
+        if (child := os.fork()) == 0:
+            try:
+                os._exit(0 if store.perform(look()).record.token == A else 1)
+            except BaseException:
+                os._exit(2)
+        _, status = await asyncio.to_thread(os.waitpid, child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        assert (await store.aperform(settle(A))).applied
+        assert before <= theirs()
+        await store.aclose()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(scene())
+
+
+@pytest.mark.parametrize("new_loop", LOOPS.values(), ids=LOOPS)
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # True: nobody told the loop to clear up.
+def test_connections_of_a_loop_that_was_only_closed_are_closed_when_the_next_one_comes(
+    server, store, new_loop
+):
+    before = len(server.ask("CLIENT", "LIST").splitlines())
+    for number in range(10):
+        loop = new_loop()
+        loop.run_until_complete(store.aperform(claim(A, place(number))))
+        loop.close()
+    store.flush()
+    del loop
+    gc.collect()
+    assert len(server.ask("CLIENT", "LIST").splitlines()) == before
 
 
 def test_what_a_task_submits_while_its_loop_ends_is_carried_out(store):

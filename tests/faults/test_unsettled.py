@@ -183,7 +183,7 @@ def test_redis_finds_what_a_semel_wrote_that_listed_nothing_twice(redis):
     begin(store, clock)
     before = [*store.ask(ListRecords("acme", states=STOPPED))]
     assert len(before) == 4
-    (lane,) = store._desk.lanes
+    (lane,) = store._translator.lanes
     client.zremrangebylex(lane.list, b"[\xff", b"+")
     assert [*store.ask(ListRecords("acme", states=STOPPED))] == before
     assert client.zlexcount(lane.list, b"[\xff", b"+") == 4

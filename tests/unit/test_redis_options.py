@@ -7,18 +7,18 @@ import pytest
 from semel.audit import events
 from semel.errors import OpenError, StoreCorrupt
 from semel.kernel.record import State, apply
-from semel.stores.urls import StoreUrl
+from semel.stores.urls import StoreUrl, open_store
 from tests.commands import A, claim, park, settle
 from tests.missing import library
 
 library("hiredis")
 
 from semel.stores.redis import scripts, trouble  # noqa: E402
-from semel.stores.redis.options import Node, Options, read  # noqa: E402
+from semel.stores.redis.options import Node, RedisOptions, read  # noqa: E402
 from semel.stores.redis.packing import digest_of, event_body, event_of, rest_of, seal_of, who_of  # noqa: E402
 
 
-def said(url: str) -> Options:
+def said(url: str) -> RedisOptions:
     return read(StoreUrl(url))
 
 
@@ -49,6 +49,28 @@ def test_a_cluster_has_several_servers_and_many_lanes():
     assert said("redis+cluster://a?lanes=8").lanes == 8
 
 
+def test_sentinels_are_asked_for_the_server_that_has_the_name():
+    options = said("redis+sentinel://bot:p%40ss@a:7000,b,[::1]:7001/orders/3?prefix=x")
+    assert options.sentinels == (Node("a", 7000), Node("b", 26379), Node("::1", 7001))
+    assert options.nodes == (Node("orders", way="sentinel"),)
+    assert options.greeting() == [(b"AUTH", b"bot", b"p@ss"), (b"SELECT", b"3")]
+    assert (options.cluster, options.lanes, options.tls) == (False, 1, None)
+    assert said("redis+sentinel://a/orders").database == 0
+
+
+def test_a_socket_of_this_machine_is_a_path():
+    options = said("redis+unix:///run/my%20redis.sock?db=2&prefix=x")
+    assert options.nodes == (Node("/run/my redis.sock", way="unix"),)
+    assert (options.database, options.prefix, options.tls) == (2, "x", None)
+    assert said("redis+unix://:secret@/run/redis.sock").greeting() == [(b"AUTH", b"secret")]
+
+
+@pytest.mark.parametrize("scheme", ["redis+tls", "rediss+unix", "redis+sentinels", "unix"])
+def test_a_scheme_that_does_not_exist_is_an_open_error_that_names_those_that_do(scheme):
+    with pytest.raises(OpenError, match="redis://host"):
+        open_store(f"{scheme}://a/b")
+
+
 @pytest.mark.parametrize("scheme", ["rediss", "rediss+cluster"])
 def test_a_second_s_means_tls_with_a_checked_certificate(scheme):
     tls = said(f"{scheme}://a").tls
@@ -56,9 +78,27 @@ def test_a_second_s_means_tls_with_a_checked_certificate(scheme):
     assert tls.check_hostname
 
 
+def test_sentinels_are_reached_by_tls_too():
+    tls = said("rediss+sentinel://a/orders").tls
+    assert tls is not None
+    assert tls.check_hostname
+
+
 WRONG = {
     "a database that is no number": "redis://a/one",
     "a database of a cluster": "redis+cluster://a/1",
+    "a cluster's server without a name": "redis+cluster://a,,b",
+    "a Sentinel without a name": "redis+sentinel://a,/orders",
+    "no service": "redis+sentinel://a",
+    "an empty service": "redis+sentinel://a/",
+    "a service that no Sentinel takes": "redis+sentinel://a/or%20ders",
+    "a service's database that is no number": "redis+sentinel://a/orders/one",
+    "a socket at a host": "redis+unix://a/run/redis.sock",
+    "no socket": "redis+unix://",
+    "a folder as a socket": "redis+unix:///run/",
+    "a socket's path that is too long": "redis+unix:///" + 107 * "x",
+    "a socket's database that is no number": "redis+unix:///run/redis.sock?db=one",
+    "a host's database as an option": "redis://a?db=1",
     "a port that is none": "redis://a:port",
     "a port out of range": "redis://a:70000",
     "a prefix with braces": "redis://a?prefix={x}",

@@ -145,6 +145,9 @@ _OPENERS: dict[str, Callable[[StoreUrl, Clock], Store]] = {
     "rediss": _redis,
     "redis+cluster": _redis,
     "rediss+cluster": _redis,
+    "redis+sentinel": _redis,
+    "rediss+sentinel": _redis,
+    "redis+unix": _redis,
 }
 
 

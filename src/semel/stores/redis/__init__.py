@@ -1,14 +1,15 @@
 """The store on a Redis server, or spread over a Redis Cluster.
 
-store       what callers see                     commands    commands as script calls, answers as replies
-queries     questions, written once              packing     records, events, seals, documents as bytes
-documents   documents, written once
-wire        a connection of a thread             pipe        a loop's connection, shared by its tasks
-nodes       which server has which lane          routing     where a request goes, and where it goes next
-watcher     what others settle                   errands     commands whose caller does not wait
-settings    what the server says about itself    trouble     errors
-options     the URL                              opening     the store's facts, and its lanes
-calls       requests of threads                  scripts     steps/*.lua, one atomic step each
+store        what callers see                     commands     commands as script calls, answers as replies
+queries      questions, written once              packing      records, events, seals, documents as bytes
+documents    documents, written once              scripts      steps/*.lua, one atomic step each
+thread_connections, connection_pool   of threads, one each; what they ask: thread_requests
+loop_connections                      of event loops, shared by their tasks
+sentinel     which server is the primary now
+nodes        which server has which lane          routing      where a request goes, and where it goes next
+watcher      what others settle                   deferred     commands whose caller does not wait
+settings     what the server says about itself    trouble      errors
+options      the URL                              opening      the store's facts, and its lanes
 """
 
 from semel.stores.redis.store import RedisStore

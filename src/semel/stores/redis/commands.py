@@ -66,7 +66,7 @@ class Request(NamedTuple):
         return (b"FCALL", *self.script, *self.arguments)
 
 
-class Lane(NamedTuple):
+class LaneKeys(NamedTuple):
     """The names of the keys of one lane. They share a hash tag, and so a server."""
 
     number: int
@@ -90,10 +90,10 @@ class Lane(NamedTuple):
         return self.prefix + b"s:" + digest.hex().encode()
 
 
-def lane(number: int, prefix: str) -> Lane:
+def lane(number: int, prefix: str) -> LaneKeys:
     base = f"{prefix}:{{{prefix}.{number:02x}}}:".encode()
     names = (b"lane", b"due", b"list", b"ids", b"events", b"seals", b"heads")
-    return Lane(number, base, *(base + name for name in names))
+    return LaneKeys(number, base, *(base + name for name in names))
 
 
 def _flag(yes: bool) -> bytes:
@@ -201,7 +201,7 @@ def address_of(command: Any) -> Address:
     return at
 
 
-class Desk:
+class Translator:
     """Writes requests and reads answers. It knows the lanes, and how far each had come when last heard of."""
 
     def __init__(self, store: Store, prefix: str, lanes: int, store_id: bytes) -> None:
@@ -226,7 +226,7 @@ class Desk:
         clock = self._store.clock
         return b"" if clock is SYSTEM else b"%d" % clock.now_us()
 
-    def lane_of(self, digest: bytes) -> Lane:
+    def lane_of(self, digest: bytes) -> LaneKeys:
         return self.lanes[digest[0] % len(self.lanes)]
 
     def request(self, command: Command) -> Request:
@@ -274,7 +274,7 @@ class Desk:
         return b"%d" % self._seen[number]
 
     def document_step(
-        self, home: Lane, name: bytes, keys: Arguments, own: Arguments, *, repeatable: bool = True
+        self, home: LaneKeys, name: bytes, keys: Arguments, own: Arguments, *, repeatable: bool = True
     ) -> Request:
         """A step on documents of a tenant that this lane has."""
         number = b"%d" % next(self._numbers)

@@ -27,7 +27,7 @@ from semel.stores.documents import (
     Weigh,
 )
 from semel.stores.redis import scripts, trouble
-from semel.stores.redis.commands import Arguments, Desk, Lane, Request
+from semel.stores.redis.commands import Arguments, LaneKeys, Request, Translator
 from semel.stores.redis.packing import (
     digest_of,
     document_bytes,
@@ -57,7 +57,7 @@ class Home(NamedTuple):
     """Where a tenant's documents are."""
 
     tenant: str
-    lane: Lane
+    lane: LaneKeys
     indexes: bytes
 
     def document(self, id_: str) -> bytes:
@@ -71,9 +71,9 @@ class Home(NamedTuple):
         return self.lane.ids, self.lane.events, *records
 
 
-def _home(desk: Desk, tenant: str) -> Home:
+def _home(translator: Translator, tenant: str) -> Home:
     digest = tenant_digest(tenant)
-    lane = desk.lane_of(digest)
+    lane = translator.lane_of(digest)
     return Home(tenant, lane, lane.indexes(digest))
 
 
@@ -85,43 +85,43 @@ def _all_of(index: bytes) -> tuple[bytes, bytes]:
     return b"[" + index, b"(" + index + _ABOVE_ALL
 
 
-def _ask(desk: Desk, request: Request) -> Asking:
+def _ask(translator: Translator, request: Request) -> Asking:
     """What the step answers: what, the time, and what it found."""
     (answer,) = yield [request]
-    return _heard(desk, request, answer)
+    return _heard(translator, request, answer)
 
 
-def _heard(desk: Desk, request: Request, answer: Any) -> tuple[int, int, Any]:
+def _heard(translator: Translator, request: Request, answer: Any) -> tuple[int, int, Any]:
     trouble.check(answer)
     what, now_us, commits, _, *found = answer
-    desk.heard_commits(request.lane, commits)
+    translator.heard_commits(request.lane, commits)
     return what, now_us, found[0] if found else None
 
 
 # --- the one that writes --------------------------------------------------------------------------
 
 
-def commit(desk: Desk, query: Commit) -> Asking:
-    home = _home(desk, query.tenant)
+def commit(translator: Translator, query: Commit) -> Asking:
+    home = _home(translator, query.tenant)
     # The first one written comes first: by its tag a repeat is recognised.
     ids = list(dict.fromkeys((*(draft.id for draft in query.put), *query.expect, *query.drop)))
-    events = query.events if desk.audit else ()
-    request = desk.document_step(
+    events = query.events if translator.audit else ()
+    request = translator.document_step(
         home.lane,
         scripts.COMMIT,
         (home.indexes, home.lane.heads, *map(home.document, ids), *home.log(events)),
-        _commit_arguments(query, ids, events, desk.seen(home.lane.number)),
+        _commit_arguments(query, ids, events, translator.seen(home.lane.number)),
         # A removal leaves no tag by which its repeat could be told from somebody else's.
         repeatable=bool(query.put),
     )
-    what, now_us, found = yield from _ask(desk, request)
+    what, now_us, found = yield from _ask(translator, request)
     if what == _FOUND:
         return Committed(False, now_us, _unexpected(query, ids, found))
     if what == _FULL:
         number, count = found
         return Committed(False, now_us, {}, query.capacity[number - 1], count)
     if found is not None:
-        desk.heard(home.lane.number, found)
+        translator.heard(home.lane.number, found)
     return Committed(True, now_us, {})
 
 
@@ -168,31 +168,31 @@ def _unexpected(query: Commit, ids: Sequence[str], found: list[Any]) -> dict[str
 # --- those that read ------------------------------------------------------------------------------
 
 
-def fetch(desk: Desk, query: Fetch) -> Asking:
-    now_us, documents = yield from _fetched(desk, _home(desk, query.tenant), query.ids)
+def fetch(translator: Translator, query: Fetch) -> Asking:
+    now_us, documents = yield from _fetched(translator, _home(translator, query.tenant), query.ids)
     return Fetched(now_us, {document.id: document for document in documents if document})
 
 
-def _fetched(desk: Desk, home: Home, ids: Sequence[str]) -> Asking:
+def _fetched(translator: Translator, home: Home, ids: Sequence[str]) -> Asking:
     """The time, and of each id the document or None."""
-    request = desk.document_step(home.lane, scripts.FETCH, tuple(map(home.document, ids)), ())
-    _, now_us, found = yield from _ask(desk, request)
+    request = translator.document_step(home.lane, scripts.FETCH, tuple(map(home.document, ids)), ())
+    _, now_us, found = yield from _ask(translator, request)
     return now_us, [
         None if data is None else document_of(home.tenant, id_, data)
         for id_, data in zip(ids, found, strict=True)
     ]
 
 
-def scan(desk: Desk, query: Scan) -> Asking:
+def scan(translator: Translator, query: Scan) -> Asking:
     """The index first, then its documents: one that left meanwhile is left out, and the next one read."""
-    home, index = _home(desk, query.tenant), _index(query.index)
+    home, index = _home(translator, query.tenant), _index(query.index)
     found: dict[str, Document] = {}
     after = query.after
     while True:
         size = min(_PAGE, query.limit - len(found))
-        now_us, page = yield from _page(desk, home, index, query, after, size)
+        now_us, page = yield from _page(translator, home, index, query, after, size)
         if page:
-            now_us, documents = yield from _fetched(desk, home, [id_ for _, id_ in page])
+            now_us, documents = yield from _fetched(translator, home, [id_ for _, id_ in page])
             for (score, id_), document in zip(page, documents, strict=True):
                 if document is not None and Entry(query.index, score) in document.entries:
                     found.setdefault(id_, document)
@@ -202,13 +202,13 @@ def scan(desk: Desk, query: Scan) -> Asking:
 
 
 def _page(
-    desk: Desk, home: Home, index: bytes, query: Scan, after: tuple[int, str] | None, size: int
+    translator: Translator, home: Home, index: bytes, query: Scan, after: tuple[int, str] | None, size: int
 ) -> Asking:
     """The time, and (score, id) of what stands in the index next."""
     newest = b"1" if query.newest else b"0"
     own = (*_part(index, query, after), b"%d" % size, newest)
     _, now_us, members = yield from _ask(
-        desk, desk.document_step(home.lane, scripts.SCAN, (home.indexes,), own)
+        translator, translator.document_step(home.lane, scripts.SCAN, (home.indexes,), own)
     )
     return now_us, [member_of(index, member) for member in members]
 
@@ -228,32 +228,36 @@ def _part(index: bytes, query: Scan, after: tuple[int, str] | None) -> tuple[byt
     return start, stop
 
 
-def count(desk: Desk, query: Count) -> Asking:
-    home = _home(desk, query.tenant)
-    request = desk.document_step(home.lane, scripts.COUNT, (home.indexes,), _all_of(_index(query.index)))
-    _, _, found = yield from _ask(desk, request)
+def count(translator: Translator, query: Count) -> Asking:
+    home = _home(translator, query.tenant)
+    request = translator.document_step(
+        home.lane, scripts.COUNT, (home.indexes,), _all_of(_index(query.index))
+    )
+    _, _, found = yield from _ask(translator, request)
     return found
 
 
-def tenants(desk: Desk, query: Tenants) -> Asking:
+def tenants(translator: Translator, query: Tenants) -> Asking:
     """Each lane knows where its tenants' indexes begin: the cost follows what is due, not who ever came."""
     upto = b"" if query.upto is None else packed_score(query.upto)
     own = (_index(query.index), upto)
-    requests = [desk.document_step(lane, scripts.TENANTS, (lane.heads,), own) for lane in desk.lanes]
+    requests = [
+        translator.document_step(lane, scripts.TENANTS, (lane.heads,), own) for lane in translator.lanes
+    ]
     answers = yield requests
-    heard = [_heard(desk, request, answer) for request, answer in zip(requests, answers, strict=True)]
+    heard = [_heard(translator, request, answer) for request, answer in zip(requests, answers, strict=True)]
     return [tenant.decode() for _, _, found in heard for tenant in found]
 
 
-def weigh(desk: Desk, query: Weigh) -> Asking:
+def weigh(translator: Translator, query: Weigh) -> Asking:
     """Counted by every commit: a tenant's documents stand in no list that could be gone through."""
-    home = _home(desk, query.tenant)
-    request = desk.document_step(home.lane, scripts.WEIGH, (), (query.tenant.encode(),))
-    _, _, found = yield from _ask(desk, request)
+    home = _home(translator, query.tenant)
+    request = translator.document_step(home.lane, scripts.WEIGH, (), (query.tenant.encode(),))
+    _, _, found = yield from _ask(translator, request)
     return found
 
 
-ANSWERS: dict[type, Callable[[Desk, Any], Asking]] = {
+ANSWERS: dict[type, Callable[[Translator, Any], Asking]] = {
     Commit: commit,
     Fetch: fetch,
     Scan: scan,

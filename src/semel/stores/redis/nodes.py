@@ -9,8 +9,9 @@ import hiredis
 from semel.errors import SemelError, StoreUnavailable
 from semel.stores.redis import trouble
 from semel.stores.redis.commands import lane
-from semel.stores.redis.options import Node, Options
-from semel.stores.redis.wire import Wire, Wires, packed
+from semel.stores.redis.connection_pool import ConnectionPool
+from semel.stores.redis.options import Node, RedisOptions
+from semel.stores.redis.thread_connections import ThreadConnection, packed
 
 _SLOTS = 16_384
 
@@ -26,9 +27,9 @@ def slot_of(key: bytes) -> int:
 class Nodes:
     """The map of lanes to servers. A server that answers MOVED corrects it."""
 
-    def __init__(self, options: Options, wires: Wires) -> None:
+    def __init__(self, options: RedisOptions, connections: ConnectionPool) -> None:
         self._options = options
-        self._wires = wires
+        self._connections = connections
         self._known: tuple[Node, ...] = options.nodes
         self._homes: list[Node] = [options.nodes[0]] * options.lanes
 
@@ -68,23 +69,23 @@ class Nodes:
         error: SemelError = StoreUnavailable()
         for node in self._known:
             try:
-                wire = self._wires.take(node)
+                connection = self._connections.take(node)
                 try:
-                    return self._slots(wire)
+                    return self._slots(connection)
                 except (OSError, hiredis.HiredisError) as broken:
-                    wire.close()
+                    connection.close()
                     error = trouble.broken(broken, node)
             except StoreUnavailable as away:
                 error = away
         raise error
 
-    def _slots(self, wire: Wire) -> dict[range, Node]:
-        (answer,) = wire.call_all([packed((b"CLUSTER", b"SLOTS"))])
-        self._wires.give_back(wire)
+    def _slots(self, connection: ThreadConnection) -> dict[range, Node]:
+        (answer,) = connection.call_all([packed((b"CLUSTER", b"SLOTS"))])
+        self._connections.give_back(connection)
         if isinstance(answer, hiredis.ReplyError):
             raise trouble.refused(answer)
         return {
-            range(first, last + 1): Node(primary[0].decode() or wire.node.host, primary[1])
+            range(first, last + 1): Node(primary[0].decode() or connection.node.host, primary[1])
             for first, last, primary, *_ in answer
         }
 

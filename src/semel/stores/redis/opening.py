@@ -12,11 +12,11 @@ import hiredis
 from semel.errors import OpenError, StoreCorrupt, StoreUnavailable
 from semel.kernel.clock import SYSTEM
 from semel.stores.redis import scripts, settings, trouble
-from semel.stores.redis.calls import Calls
-from semel.stores.redis.commands import Lane, lane
+from semel.stores.redis.commands import LaneKeys, lane
 from semel.stores.redis.nodes import Nodes
-from semel.stores.redis.options import Node, Options
-from semel.stores.redis.settings import Settings
+from semel.stores.redis.options import Node, RedisOptions
+from semel.stores.redis.settings import ServerSettings
+from semel.stores.redis.thread_requests import ThreadRequests
 
 _FORMAT = b"1"
 
@@ -25,10 +25,10 @@ class Facts(NamedTuple):
     id: bytes
     secret: bytes
     lanes: int
-    settings: tuple[Settings, ...]
+    settings: tuple[ServerSettings, ...]
 
 
-def begin(options: Options, nodes: Nodes, calls: Calls) -> Facts:
+def begin(options: RedisOptions, nodes: Nodes, calls: ThreadRequests) -> Facts:
     """The store's facts, after its servers were found fit and all its lanes there."""
     try:
         return _begin(options, nodes, calls)
@@ -36,7 +36,7 @@ def begin(options: Options, nodes: Nodes, calls: Calls) -> Facts:
         raise trouble.unopened(error) from error.__cause__
 
 
-def _begin(options: Options, nodes: Nodes, calls: Calls) -> Facts:
+def _begin(options: RedisOptions, nodes: Nodes, calls: ThreadRequests) -> Facts:
     key = f"{options.prefix}:{{{options.prefix}}}:meta".encode()
     home = nodes.meta(key)
     nodes.refresh(options.lanes)
@@ -57,12 +57,12 @@ def _begin(options: Options, nodes: Nodes, calls: Calls) -> Facts:
     return Facts(id_, secret, int(lanes), found)
 
 
-def _load(node: Node, calls: Calls) -> None:
+def _load(node: Node, calls: ThreadRequests) -> None:
     if not _said(calls.to_node(node, b"FUNCTION", b"LIST", b"LIBRARYNAME", scripts.LIBRARY)):
         _said(calls.to_node(node, *scripts.LOAD))
 
 
-def _meta(home: Node, key: bytes, options: Options, calls: Calls) -> list[Any]:
+def _meta(home: Node, key: bytes, options: RedisOptions, calls: ThreadRequests) -> list[Any]:
     # Chance is the machine's own, also under a test's clock: two stores must never have one secret.
     secret = SYSTEM.token() + SYSTEM.token()
     words = (key, SYSTEM.token(), secret, b"%d" % options.lanes)
@@ -72,7 +72,7 @@ def _meta(home: Node, key: bytes, options: Options, calls: Calls) -> list[Any]:
     return answer
 
 
-def _mark(id_: bytes, lanes: list[Lane], nodes: Nodes, calls: Calls, ready: bool) -> None:
+def _mark(id_: bytes, lanes: list[LaneKeys], nodes: Nodes, calls: ThreadRequests, ready: bool) -> None:
     for each in lanes:
         home = nodes.home(each.number)
         if not ready:

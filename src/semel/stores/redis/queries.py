@@ -26,7 +26,7 @@ from semel.stores.base import (
     Whose,
 )
 from semel.stores.redis import scripts, trouble
-from semel.stores.redis.commands import Desk, Lane, Request
+from semel.stores.redis.commands import LaneKeys, Request, Translator
 from semel.stores.redis.packing import (
     digest_of,
     event_body,
@@ -59,26 +59,26 @@ _ALL, _STOPPED = b"", b"\xff"
 _STOPPED_CODES = frozenset(bytes((scripts.CODES[state],)) for state in (State.WAITING, State.IN_DOUBT))
 
 
-def plain(lane: Lane, *words: bytes) -> Request:
+def plain(lane: LaneKeys, *words: bytes) -> Request:
     return Request(lane.number, None, words)
 
 
-def _checked(desk: Desk, lanes: Sequence[Lane], rows: list[Any]) -> list[Any]:
+def _checked(translator: Translator, lanes: Sequence[LaneKeys], rows: list[Any]) -> list[Any]:
     """The answers behind those to `_marks`; StoreCorrupt if a lane went missing."""
     marks, answers = rows[: len(lanes)], rows[len(lanes) :]
     for mark in marks:
-        if mark != desk.store_id:
+        if mark != translator.store_id:
             raise trouble.refused("SEMELEMPTY")
     return answers
 
 
-def _marks(lanes: Sequence[Lane]) -> list[Request]:
+def _marks(lanes: Sequence[LaneKeys]) -> list[Request]:
     return [plain(lane, b"HGET", lane.lane, b"id") for lane in lanes]
 
 
-def _now(desk: Desk, lane: Lane) -> Asking:
+def _now(translator: Translator, lane: LaneKeys) -> Asking:
     """The store's time."""
-    if told := desk.now():
+    if told := translator.now():
         return int(told)
     ((seconds, us),) = yield [plain(lane, b"TIME")]
     return int(seconds) * 1_000_000 + int(us)
@@ -87,20 +87,20 @@ def _now(desk: Desk, lane: Lane) -> Asking:
 # --- records --------------------------------------------------------------------------------------
 
 
-def list_records(desk: Desk, query: ListRecords) -> Asking:
-    now_us = yield from _now(desk, desk.lanes[0])
+def list_records(translator: Translator, query: ListRecords) -> Asking:
+    now_us = yield from _now(translator, translator.lanes[0])
     if unsettled_only(query.states):
-        records = yield from _unsettled(desk, query, now_us)
+        records = yield from _unsettled(translator, query, now_us)
     else:
-        records = yield from _of_tenants(desk, query, now_us, _ALL)
+        records = yield from _of_tenants(translator, query, now_us, _ALL)
     records.sort(key=lambda record: (record.created_at, record.asked.id), reverse=True)
     return records[: query.limit]
 
 
-def count_unsettled(desk: Desk, query: CountUnsettled) -> Asking:
-    now_us = yield from _now(desk, desk.lanes[0])
+def count_unsettled(translator: Translator, query: CountUnsettled) -> Asking:
+    now_us = yield from _now(translator, translator.lanes[0])
     every = ListRecords(query.tenant, states=query.states, limit=sys.maxsize)
-    records = yield from _unsettled(desk, every, now_us)
+    records = yield from _unsettled(translator, every, now_us)
     return dict(
         Counter(
             Whose(record.asked.at.tenant, record.asked.tool, effective_state(record, now_us))
@@ -109,22 +109,22 @@ def count_unsettled(desk: Desk, query: CountUnsettled) -> Asking:
     )
 
 
-def _of_tenants(desk: Desk, query: ListRecords, now_us: int, part: bytes) -> Asking:
+def _of_tenants(translator: Translator, query: ListRecords, now_us: int, part: bytes) -> Asking:
     """The newest that fit, of the tenant or of each, on this part of the list, in no order."""
-    whose = [query.tenant] if query.tenant is not None else (yield from _tenants(desk, part))
+    whose = [query.tenant] if query.tenant is not None else (yield from _tenants(translator, part))
     records: list[Record] = []
     for tenant in whose:
-        records += yield from _of_tenant(desk, query, now_us, part + tenant_prefix(tenant))
+        records += yield from _of_tenant(translator, query, now_us, part + tenant_prefix(tenant))
     return records
 
 
-def _of_tenant(desk: Desk, query: ListRecords, now_us: int, tenant: bytes) -> Asking:
+def _of_tenant(translator: Translator, query: ListRecords, now_us: int, tenant: bytes) -> Asking:
     found: list[Record] = []
-    tops = dict.fromkeys(desk.lanes, _top(query, tenant))
+    tops = dict.fromkeys(translator.lanes, _top(query, tenant))
     while tops:
         lanes = list(tops)
         size = _PAGE if query.states or query.key or query.tool or query.scope else min(_PAGE, query.limit)
-        pages = _checked(desk, lanes, (yield [*_marks(lanes), *_pages(tops, tenant, size)]))
+        pages = _checked(translator, lanes, (yield [*_marks(lanes), *_pages(tops, tenant, size)]))
         full = [(lane, page) for lane, page in zip(lanes, pages, strict=True) if page]
         answers = yield [plain(lane, b"MGET", *_keys(lane, page)) for lane, page in full]
         tops = {}
@@ -133,7 +133,7 @@ def _of_tenant(desk: Desk, query: ListRecords, now_us: int, tenant: bytes) -> As
             found += fitting
             if len(page) == size and len(fitting) < query.limit:
                 tops[lane] = b"(" + page[-1]
-        if len(found) >= query.limit and len(desk.lanes) == 1:
+        if len(found) >= query.limit and len(translator.lanes) == 1:
             break
     return found
 
@@ -146,15 +146,15 @@ def _top(query: ListRecords, tenant: bytes) -> bytes:
     return b"(" + tenant + time(created_at) + id_.encode() + b"\0"
 
 
-def _pages(tops: dict[Lane, bytes], tenant: bytes, size: int) -> Iterator[Request]:
+def _pages(tops: dict[LaneKeys, bytes], tenant: bytes, size: int) -> Iterator[Request]:
     for lane, top in tops.items():
         yield plain(lane, b"ZREVRANGEBYLEX", lane.list, top, b"[" + tenant, b"LIMIT", b"0", b"%d" % size)
 
 
-def _tenants(desk: Desk, part: bytes) -> Asking:
+def _tenants(translator: Translator, part: bytes) -> Asking:
     """Who has records on this part of the list: by leaps from one to the next."""
     tenants: set[str] = set()
-    bottoms = dict.fromkeys(desk.lanes, b"[" + part)
+    bottoms = dict.fromkeys(translator.lanes, b"[" + part)
     while bottoms:
         lanes = list(bottoms)
         firsts = yield [_first(lane, bottoms[lane], part) for lane in lanes]
@@ -167,7 +167,7 @@ def _tenants(desk: Desk, part: bytes) -> Asking:
     return sorted(tenants)
 
 
-def _first(lane: Lane, bottom: bytes, part: bytes) -> Request:
+def _first(lane: LaneKeys, bottom: bytes, part: bytes) -> Request:
     top = b"+" if part else b"(" + _STOPPED
     return plain(lane, b"ZRANGEBYLEX", lane.list, bottom, top, b"LIMIT", b"0", b"1")
 
@@ -175,32 +175,32 @@ def _first(lane: Lane, bottom: bytes, part: bytes) -> Request:
 # --- what is unsettled ----------------------------------------------------------------------------
 
 
-def _unsettled(desk: Desk, query: ListRecords, now_us: int) -> Asking:
+def _unsettled(translator: Translator, query: ListRecords, now_us: int) -> Asking:
     """Those that fit, and of each tenant at least the newest `limit`, in no order.
 
     What is under way comes first: whatever is swept meanwhile is then seen a second time, and not missed.
     """
     records: dict[Address, Record] = {}
     if not query.states.isdisjoint((State.PENDING, State.IN_DOUBT)):
-        records |= yield from _under_way(desk, query, now_us)
+        records |= yield from _under_way(translator, query, now_us)
     if not query.states.isdisjoint((State.WAITING, State.IN_DOUBT)):
-        yield from _make_whole(desk)
-        stopped = yield from _of_tenants(desk, query, now_us, _STOPPED)
+        yield from _make_whole(translator)
+        stopped = yield from _of_tenants(translator, query, now_us, _STOPPED)
         records |= {record.asked.at: record for record in stopped}
     return list(records.values())
 
 
-def _under_way(desk: Desk, query: ListRecords, now_us: int) -> Asking:
+def _under_way(translator: Translator, query: ListRecords, now_us: int) -> Asking:
     """Pending records that fit; who does not ask for live ones has no need to look at what is not due yet."""
     upto = b"+inf" if State.PENDING in query.states else b"%d" % now_us
     records: dict[Address, Record] = {}
-    for lane in desk.lanes:
+    for lane in translator.lanes:
         page: list[bytes] = []
         start = 0
         while start == 0 or len(page) == _PAGE:
             limits = (b"LIMIT", b"%d" % start, b"%d" % _PAGE)
             wanted = plain(lane, b"ZRANGEBYSCORE", lane.due, b"0", upto, *limits)
-            (page,) = _checked(desk, [lane], (yield [*_marks([lane]), wanted]))
+            (page,) = _checked(translator, [lane], (yield [*_marks([lane]), wanted]))
             start += _PAGE
             for record in (yield from _read(lane, page)):
                 if record.state is State.PENDING and _fits(record, query, now_us) and _older(record, query):
@@ -208,7 +208,7 @@ def _under_way(desk: Desk, query: ListRecords, now_us: int) -> Asking:
     return records
 
 
-def _read(lane: Lane, digests: list[bytes]) -> Asking:
+def _read(lane: LaneKeys, digests: list[bytes]) -> Asking:
     if not digests:
         return []
     (answers,) = yield [plain(lane, b"MGET", *map(lane.record, digests))]
@@ -219,18 +219,19 @@ def _older(record: Record, query: ListRecords) -> bool:
     return query.before is None or (record.created_at, record.asked.id) < query.before
 
 
-def _make_whole(desk: Desk) -> Asking:
+def _make_whole(translator: Translator) -> Asking:
     """The list has every stopped record twice, also after a Semel has written that knew nothing of it."""
     answers = yield [
-        Request(lane.number, scripts.IS_WHOLE, (lane.lane, lane.list, desk.store_id)) for lane in desk.lanes
+        Request(lane.number, scripts.IS_WHOLE, (lane.lane, lane.list, translator.store_id))
+        for lane in translator.lanes
     ]
-    for lane, answer in zip(desk.lanes, answers, strict=True):
+    for lane, answer in zip(translator.lanes, answers, strict=True):
         trouble.check(answer)
         if not answer:
-            yield from _file_all(desk, lane)
+            yield from _file_all(translator, lane)
 
 
-def _file_all(desk: Desk, lane: Lane) -> Asking:
+def _file_all(translator: Translator, lane: LaneKeys) -> Asking:
     bottom, page = b"-", [b""] * _PAGE
     while len(page) == _PAGE:
         (page,) = yield [plain(lane, b"ZRANGEBYLEX", lane.list, bottom, b"+", b"LIMIT", b"0", b"%d" % _PAGE)]
@@ -244,7 +245,7 @@ def _file_all(desk: Desk, lane: Lane) -> Asking:
             if member[:1] == _STOPPED or (data is not None and data[1:2] in _STOPPED_CODES)
         ]
         answers = yield [
-            desk.step(
+            translator.step(
                 scripts.FILE_STOPPED, member[-_DIGEST_BYTES:], (_STOPPED + member.removeprefix(_STOPPED),)
             )
             for member in members
@@ -254,7 +255,7 @@ def _file_all(desk: Desk, lane: Lane) -> Asking:
                 trouble.check(answer)
 
 
-def _keys(lane: Lane, page: list[bytes]) -> list[bytes]:
+def _keys(lane: LaneKeys, page: list[bytes]) -> list[bytes]:
     return [lane.record(member[-_DIGEST_BYTES:]) for member in page]
 
 
@@ -274,8 +275,8 @@ def _fits(record: Record, query: ListRecords, now_us: int) -> bool:
     )
 
 
-def find_record(desk: Desk, query: FindRecord) -> Asking:
-    for lane, known in (yield from _known(desk, query.id)):
+def find_record(translator: Translator, query: FindRecord) -> Asking:
+    for lane, known in (yield from _known(translator, query.id)):
         if len(known) == _DIGEST_BYTES:
             (data,) = yield [plain(lane, b"GET", lane.record(known))]
             record = None if data is None else record_of(data)
@@ -284,21 +285,21 @@ def find_record(desk: Desk, query: FindRecord) -> Asking:
     return None
 
 
-def _known(desk: Desk, id_: str) -> Asking:
+def _known(translator: Translator, id_: str) -> Asking:
     """What each lane knows of an id: a digest, or the seq of its last event. An id does not tell its lane."""
-    lanes = desk.lanes
+    lanes = translator.lanes
     asked = [plain(lane, b"HGET", lane.ids, id_.encode()) for lane in lanes]
-    answers = _checked(desk, lanes, (yield [*_marks(lanes), *asked]))
+    answers = _checked(translator, lanes, (yield [*_marks(lanes), *asked]))
     return [(lane, known) for lane, known in zip(lanes, answers, strict=True) if known]
 
 
-def count_records(desk: Desk, _: CountRecords) -> Asking:
+def count_records(translator: Translator, _: CountRecords) -> Asking:
     counts: dict[State, int] = {}
     # By name: the lane's hash has a field for each tenant too.
     fields = [b"%d" % code for code in scripts.STATES]
-    answers = yield [plain(lane, b"HMGET", lane.lane, b"id", *fields) for lane in desk.lanes]
+    answers = yield [plain(lane, b"HMGET", lane.lane, b"id", *fields) for lane in translator.lanes]
     for store_id, *numbers in answers:
-        if store_id != desk.store_id:
+        if store_id != translator.store_id:
             raise trouble.refused("SEMELEMPTY")
         for state, number in zip(scripts.STATES.values(), numbers, strict=True):
             counts[state] = counts.get(state, 0) + int(number or 0)
@@ -308,14 +309,14 @@ def count_records(desk: Desk, _: CountRecords) -> Asking:
 # --- events ---------------------------------------------------------------------------------------
 
 
-def read_events(desk: Desk, query: ReadEvents) -> Asking:
+def read_events(translator: Translator, query: ReadEvents) -> Asking:
     if query.record_id is not None:
-        return (yield from _story(desk, query, query.record_id))
-    lane, after = desk.lanes[query.lane], max(0, query.after)
+        return (yield from _story(translator, query, query.record_id))
+    lane, after = translator.lanes[query.lane], max(0, query.after)
     found: list[Event] = []
     while len(found) < query.limit:
         size = min(_PAGE, query.limit - len(found)) if query.tenant is None else _PAGE
-        page = yield from _page(desk, lane, after, size)
+        page = yield from _page(translator, lane, after, size)
         found += [event for event, _ in page if query.tenant in (None, event.tenant)]
         if len(page) < size:
             break
@@ -323,9 +324,9 @@ def read_events(desk: Desk, query: ReadEvents) -> Asking:
     return found[: query.limit]
 
 
-def _page(desk: Desk, lane: Lane, after: int, size: int) -> Asking:
+def _page(translator: Translator, lane: LaneKeys, after: int, size: int) -> Asking:
     wanted = plain(lane, b"XRANGE", lane.events, b"0-%d" % (after + 1), b"+", b"COUNT", b"%d" % size)
-    (entries,) = _checked(desk, [lane], (yield [*_marks([lane]), wanted]))
+    (entries,) = _checked(translator, [lane], (yield [*_marks([lane]), wanted]))
     return _events(entries)
 
 
@@ -344,9 +345,9 @@ def _seq(id_: bytes) -> int:
     return int(seq)
 
 
-def _story(desk: Desk, query: ReadEvents, id_: str) -> Asking:
+def _story(translator: Translator, query: ReadEvents, id_: str) -> Asking:
     found: list[Event] = []
-    for lane, known in (yield from _known(desk, id_)):
+    for lane, known in (yield from _known(translator, id_)):
         newest = yield from _newest(lane, known)
         while newest:
             page = _events((yield [_walk(lane, newest)])[0])
@@ -357,22 +358,22 @@ def _story(desk: Desk, query: ReadEvents, id_: str) -> Asking:
     return fitting[: query.limit]
 
 
-def _newest(lane: Lane, known: bytes) -> Asking:
+def _newest(lane: LaneKeys, known: bytes) -> Asking:
     if len(known) == _TIME_BYTES:
         return int.from_bytes(known, "big")
     (data,) = yield [plain(lane, b"GET", lane.record(known))]
     return 0 if data is None else link_of(data)
 
 
-def _walk(lane: Lane, newest: int) -> Request:
+def _walk(lane: LaneKeys, newest: int) -> Request:
     return Request(lane.number, scripts.STORY, (lane.events, b"%d" % newest, b"%d" % _PAGE))
 
 
-def append_events(desk: Desk, query: AppendEvents) -> Asking:
+def append_events(translator: Translator, query: AppendEvents) -> Asking:
     """Not repeated after a lost answer: a count that is lost does less harm than one that is doubled."""
-    if query.events and desk.audit:
+    if query.events and translator.audit:
         answers = yield [
-            desk.step(
+            translator.step(
                 scripts.APPEND_EVENT,
                 digest_of(event.at),
                 (event.record_id.encode(), event_body(event)),
@@ -387,19 +388,19 @@ def append_events(desk: Desk, query: AppendEvents) -> Asking:
 # --- the sweep ------------------------------------------------------------------------------------
 
 
-def sweep(desk: Desk, query: Sweep) -> Asking:
+def sweep(translator: Translator, query: Sweep) -> Asking:
     """What lapsed is told by its digests, so that who waits here can be woken."""
-    now_us = yield from _now(desk, desk.lanes[0])
-    lanes, limit = desk.lanes, query.limit
+    now_us = yield from _now(translator, translator.lanes[0])
+    lanes, limit = translator.lanes, query.limit
     until, limits = b"%d" % now_us, (b"LIMIT", b"0", b"%d" % (limit + 1))
     filed = [plain(lane, b"ZRANGEBYSCORE", lane.due, b"0", until, *limits) for lane in lanes]
     # Those whose window ends stand below nothing, the earliest on top.
     filed += [plain(lane, b"ZREVRANGEBYSCORE", lane.due, b"(0", b"-" + until, *limits) for lane in lanes]
-    due = _checked(desk, lanes, (yield [*_marks(lanes), *filed]))
+    due = _checked(translator, lanes, (yield [*_marks(lanes), *filed]))
     digests = list(dict.fromkeys(digest for page in due for digest in page))
-    answers = yield [desk.step(scripts.SWEEP, digest, ()) for digest in digests[:limit]]
+    answers = yield [translator.step(scripts.SWEEP, digest, ()) for digest in digests[:limit]]
     lapsed, closed_count = _told(digests, answers)
-    dropped = yield from _drop(desk, now_us)
+    dropped = yield from _drop(translator, now_us)
     more = len(digests) > limit or dropped >= _RUNS_DROPPED_MAX
     return Swept(len(lapsed), closed_count, more), lapsed
 
@@ -418,9 +419,9 @@ def _told(digests: list[bytes], answers: list[Any]) -> tuple[list[bytes], int]:
     return lapsed, closed_count
 
 
-def _drop(desk: Desk, now_us: int) -> Asking:
+def _drop(translator: Translator, now_us: int) -> Asking:
     """Whole sealed runs only, so that what is left can still be verified."""
-    dropped, lanes = 0, list(desk.lanes)
+    dropped, lanes = 0, list(translator.lanes)
     while lanes and dropped < _RUNS_DROPPED_MAX:
         gone = [int(count or 0) for count in (yield [_gone(lane) for lane in lanes])]
         asked = [
@@ -430,17 +431,17 @@ def _drop(desk: Desk, now_us: int) -> Asking:
         sealed = [(lane, count, seal) for lane, count, seal in zip(lanes, gone, seals, strict=True) if seal]
         lanes = []
         for lane, count, seal in sealed:
-            if (yield from _drop_run(desk, lane, count, seal, now_us - desk.audit_kept_us())):
+            if (yield from _drop_run(translator, lane, count, seal, now_us - translator.audit_kept_us())):
                 dropped += 1
                 lanes.append(lane)
     return dropped
 
 
-def _gone(lane: Lane) -> Request:
+def _gone(lane: LaneKeys) -> Request:
     return plain(lane, b"HGET", lane.lane, b"dropped")
 
 
-def _drop_run(desk: Desk, lane: Lane, count: int, seal: Seal, before_us: int) -> Asking:
+def _drop_run(translator: Translator, lane: LaneKeys, count: int, seal: Seal, before_us: int) -> Asking:
     """Whether the run was old enough, and its events went."""
     last = b"0-%d" % seal.last_seq
     (entries,) = yield [plain(lane, b"XRANGE", lane.events, last, last)]
@@ -453,7 +454,15 @@ def _drop_run(desk: Desk, lane: Lane, count: int, seal: Seal, before_us: int) ->
         Request(
             lane.number,
             scripts.DROP_EVENTS,
-            (lane.events, lane.ids, lane.lane, desk.store_id, b"%d" % count, b"%d" % seal.last_seq, *traces),
+            (
+                lane.events,
+                lane.ids,
+                lane.lane,
+                translator.store_id,
+                b"%d" % count,
+                b"%d" % seal.last_seq,
+                *traces,
+            ),
         )
     ]
     trouble.check(answer)
@@ -463,32 +472,34 @@ def _drop_run(desk: Desk, lane: Lane, count: int, seal: Seal, before_us: int) ->
 # --- seals ----------------------------------------------------------------------------------------
 
 
-def seal_events(desk: Desk, query: SealEvents) -> Asking:
+def seal_events(translator: Translator, query: SealEvents) -> Asking:
     """Somebody else may be sealing too: whoever comes second sees that and goes on from there."""
-    lane = desk.lanes[query.lane]
+    lane = translator.lanes[query.lane]
     while True:
-        (last,) = _checked(desk, [lane], (yield [*_marks([lane]), plain(lane, b"LINDEX", lane.seals, b"-1")]))
+        (last,) = _checked(
+            translator, [lane], (yield [*_marks([lane]), plain(lane, b"LINDEX", lane.seals, b"-1")])
+        )
         previous = None if last is None else seal_of(last)
-        page = yield from _page(desk, lane, previous.last_seq if previous else 0, query.limit)
+        page = yield from _page(translator, lane, previous.last_seq if previous else 0, query.limit)
         if not page:
             return None
         seal = events.new_seal(previous, [event for event, _ in page], 0)
-        words = (desk.store_id, desk.now(), b"%d" % (seal.number - 1), seal_body(seal))
+        words = (translator.store_id, translator.now(), b"%d" % (seal.number - 1), seal_body(seal))
         (at_us,) = yield [Request(lane.number, scripts.ADD_SEAL, (lane.seals, lane.lane, *words))]
         trouble.check(at_us)
         if at_us is not None:
             return seal._replace(at_us=at_us)
 
 
-def read_seals(desk: Desk, query: ReadSeals) -> Asking:
-    lane = desk.lanes[query.lane]
+def read_seals(translator: Translator, query: ReadSeals) -> Asking:
+    lane = translator.lanes[query.lane]
     first, last = b"%d" % query.after, b"%d" % (query.after + query.limit - 1)
     wanted = plain(lane, b"LRANGE", lane.seals, first, last)
-    (found,) = _checked(desk, [lane], (yield [*_marks([lane]), wanted]))
+    (found,) = _checked(translator, [lane], (yield [*_marks([lane]), wanted]))
     return [seal_of(data) for data in found]
 
 
-ANSWERS: dict[type, Callable[[Desk, Any], Asking]] = {
+ANSWERS: dict[type, Callable[[Translator, Any], Asking]] = {
     ListRecords: list_records,
     FindRecord: find_record,
     ReadEvents: read_events,

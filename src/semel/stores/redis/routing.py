@@ -8,7 +8,7 @@ from semel.stores.redis import trouble
 from semel.stores.redis.nodes import Nodes, node_of
 from semel.stores.redis.options import Node
 from semel.stores.redis.scripts import LOAD
-from semel.stores.redis.wire import packed
+from semel.stores.redis.thread_connections import packed
 
 # A slot that moves is announced once or twice; a request that is sent around more often runs in circles.
 TURNS_MAX = 6
@@ -42,7 +42,12 @@ def next_turn(error: object, lane: int, turn: Turn, nodes: Nodes) -> Turn | None
     return None
 
 
-def errands(turn: Turn) -> list[bytes]:
+def demoted(error: object, turn: Turn) -> bool:
+    """Whether the server is no primary any more, and Sentinels know another. It has then done nothing."""
+    return turn.node.way == "sentinel" and trouble.word_of(error) in ("READONLY", "MASTERDOWN")
+
+
+def said_before(turn: Turn) -> list[bytes]:
     """What is said before the request; the answers to it do not matter."""
     return ([_LOAD] if turn.loading else []) + ([_ASKING] if turn.asking else [])
 

@@ -12,20 +12,22 @@ import hiredis
 from semel.errors import OpenError
 from semel.stores.base import Finding
 from semel.stores.redis import trouble
-from semel.stores.redis.options import Node, Options
+from semel.stores.redis.options import Node, RedisOptions
 
 log = logging.getLogger("semel")
 
 _VERSION_MIN = (7, 0)
 _UNTOLD = "?"
-_ASKED = (b"appendonly", b"appendfsync", b"save", b"maxmemory-policy", b"maxmemory")
+_ASKED = (
+    b"appendonly", b"appendfsync", b"save", b"maxmemory-policy", b"maxmemory", b"min-replicas-to-write",
+)  # fmt: skip
 
 # Beyond this share of its memory a server that grows is soon full.
 _FULL = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ServerSettings:
     """One server's; None where it does not tell."""
 
     node: Node
@@ -38,13 +40,19 @@ class Settings:
     appends: bool | None
     fsync: str
     snapshots: str
+    replicas_needed: int | None  # fewer, and it takes no writes
+
+    @property
+    def fails_over(self) -> bool:
+        """Whether a replica may take its place."""
+        return self.replicas > 0 or self.node.way == "sentinel"
 
 
-def read(node: Node, ask: Callable[..., Any]) -> Settings:
+def read(node: Node, ask: Callable[..., Any]) -> ServerSettings:
     """Asked of the server itself; `ask(node, *words)` gives its answer."""
     info = _info(node, ask)
     told = _config(node, ask)
-    return Settings(
+    return ServerSettings(
         node=node,
         version=tuple(int(part) for part in info.get("redis_version", "0").split(".") if part.isdigit()),
         role=info.get("role", ""),
@@ -55,6 +63,7 @@ def read(node: Node, ask: Callable[..., Any]) -> Settings:
         appends=_appends(told, info),
         fsync=told.get("appendfsync", ""),
         snapshots=told.get("save", _UNTOLD),
+        replicas_needed=int(told["min-replicas-to-write"]) if "min-replicas-to-write" in told else None,
     )
 
 
@@ -82,7 +91,7 @@ def _appends(told: dict[str, str], info: dict[str, str]) -> bool | None:
     return {"1": True, "0": False}.get(info.get("aof_enabled", ""))
 
 
-def check(settings: Sequence[Settings], options: Options) -> None:
+def check(settings: Sequence[ServerSettings], options: RedisOptions) -> None:
     """OpenError if a record could go without anyone having removed it, or the server is too old."""
     for each in settings:
         if each.version < _VERSION_MIN:
@@ -101,23 +110,23 @@ def check(settings: Sequence[Settings], options: Options) -> None:
             log.warning("semel: %s", text)
 
 
-def evicts(settings: Settings) -> bool:
+def evicts(settings: ServerSettings) -> bool:
     return settings.policy not in ("", "noeviction")
 
 
 # --- in words -------------------------------------------------------------------------------------
 
 
-def durability(settings: Sequence[Settings]) -> str:
+def durability(settings: Sequence[ServerSettings]) -> str:
     """What an acknowledged write survives: of several servers, on the weakest."""
     weakest = min(settings, key=_strength)
     text = _words(weakest)
-    if any(each.replicas for each in settings):
+    if any(each.fails_over for each in settings):
         text += " A failover to a replica may take back writes that it had not yet received."
     return text
 
 
-def _strength(settings: Settings) -> int:
+def _strength(settings: ServerSettings) -> int:
     if settings.appends is None or (not settings.appends and settings.snapshots == _UNTOLD):
         return 1
     if not settings.appends:
@@ -125,7 +134,7 @@ def _strength(settings: Settings) -> int:
     return {"always": 5, "everysec": 4}.get(settings.fsync, 3)
 
 
-def _words(settings: Settings) -> str:
+def _words(settings: ServerSettings) -> str:
     match _strength(settings):
         case 5:
             return (
@@ -158,13 +167,13 @@ def _words(settings: Settings) -> str:
             return "An acknowledged write is lost when the server stops (Redis without persistence)."
 
 
-def findings(settings: Sequence[Settings], drift_us: int) -> Iterator[Finding]:
+def findings(settings: Sequence[ServerSettings], drift_us: int) -> Iterator[Finding]:
     for each in settings:
         yield from _of_one(each)
     yield _clock(drift_us)
 
 
-def _of_one(settings: Settings) -> Iterator[Finding]:
+def _of_one(settings: ServerSettings) -> Iterator[Finding]:
     where = str(settings.node)
     yield _persistence(settings, where)
     if evicts(settings):
@@ -178,6 +187,8 @@ def _of_one(settings: Settings) -> Iterator[Finding]:
         yield Finding("ok", "eviction", f"{where} evicts nothing")
     else:
         yield Finding("note", "eviction", f"{where} does not tell its policy", "It has to be noeviction.")
+    if settings.fails_over:
+        yield _failover(settings, where)
     yield _memory(settings, where)
     version = ".".join(map(str, settings.version))
     replicas = f"{settings.replicas} replicas" if settings.replicas else "no replica"
@@ -186,7 +197,7 @@ def _of_one(settings: Settings) -> Iterator[Finding]:
     )
 
 
-def _persistence(settings: Settings, where: str) -> Finding:
+def _persistence(settings: ServerSettings, where: str) -> Finding:
     strength, text = _strength(settings), _words(settings)
     fix = "`CONFIG SET appendonly yes` and `CONFIG SET appendfsync always`, and keep both in its file."
     if strength == 5:
@@ -196,7 +207,19 @@ def _persistence(settings: Settings, where: str) -> Finding:
     return Finding("danger", "durability", f"{where}: {text}", fix)
 
 
-def _memory(settings: Settings, where: str) -> Finding:
+def _failover(settings: ServerSettings, where: str) -> Finding:
+    loses = f"{where}: a failover to a replica may take back writes that it had not yet received"
+    if settings.replicas_needed:
+        return Finding("note", "failover", f"{loses}; without a replica that keeps up it takes no writes")
+    return Finding(
+        "note",
+        "failover",
+        f"{loses}, and a primary that is cut off from its replicas goes on taking writes that are lost",
+        "`CONFIG SET min-replicas-to-write 1` ends the latter after min-replicas-max-lag seconds.",
+    )
+
+
+def _memory(settings: ServerSettings, where: str) -> Finding:
     used = f"{settings.used_bytes >> 20} MiB"
     if not settings.memory_bytes:
         return Finding("ok", "memory", f"{where} uses {used}, without a limit of its own")

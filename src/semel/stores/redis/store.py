@@ -17,15 +17,16 @@ from semel.kernel.record import Address, Command, Look, Reply
 from semel.kernel.waiting import alone, entering, inside
 from semel.stores.base import Finding, Query, Store
 from semel.stores.redis import documents, opening, queries, settings, trouble
-from semel.stores.redis.calls import Calls
-from semel.stores.redis.commands import Desk, Request, address_of
-from semel.stores.redis.errands import Errands
+from semel.stores.redis.commands import Request, Translator, address_of
+from semel.stores.redis.connection_pool import ConnectionPool
+from semel.stores.redis.deferred import DeferredCommands
+from semel.stores.redis.loop_connections import LoopConnections
 from semel.stores.redis.nodes import Nodes
-from semel.stores.redis.options import Options
+from semel.stores.redis.options import RedisOptions
 from semel.stores.redis.packing import digest_of
-from semel.stores.redis.pipe import Line
-from semel.stores.redis.watcher import Watcher
-from semel.stores.redis.wire import Wire, Wires
+from semel.stores.redis.thread_connections import ThreadConnection
+from semel.stores.redis.thread_requests import ThreadRequests
+from semel.stores.redis.watcher import RedisWatcher
 
 T = TypeVar("T")
 
@@ -41,29 +42,31 @@ class RedisStore(Store):
 
     name = "redis"
 
-    def __init__(self, options: Options, *, clock: Clock = SYSTEM) -> None:
+    def __init__(self, options: RedisOptions, *, clock: Clock = SYSTEM) -> None:
         super().__init__()
         self.clock = clock
         self.audit = options.audit
         self.options = options
-        self._wires = Wires(options)
-        self._nodes = Nodes(options, self._wires)
+        self._connections = ConnectionPool(options)
+        self._nodes = Nodes(options, self._connections)
         try:
-            facts = opening.begin(options, self._nodes, Calls(self._wires, self._nodes, options.lanes))
+            facts = opening.begin(
+                options, self._nodes, ThreadRequests(self._connections, self._nodes, options.lanes)
+            )
         except BaseException:
-            self._wires.close()
+            self._connections.close()
             raise
         self.lanes = facts.lanes
         self._secret_key = facts.secret
         self._settings = facts.settings
-        self._calls = Calls(self._wires, self._nodes, facts.lanes)
-        self._desk = Desk(self, options.prefix, facts.lanes, facts.id)
+        self._calls = ThreadRequests(self._connections, self._nodes, facts.lanes)
+        self._translator = Translator(self, options.prefix, facts.lanes, facts.id)
         self._lost: SemelError | None = None
         self._closed = False
-        self._lines: dict[asyncio.AbstractEventLoop, Line] = {}
-        self._lines_lock = threading.Lock()
-        self._errands = Errands(self._perform_owed)
-        self._watcher = Watcher(self._listening, self._channel_of, self._look, self.waiters)
+        self._by_loop: dict[asyncio.AbstractEventLoop, LoopConnections] = {}
+        self._by_loop_lock = threading.Lock()
+        self._deferred = DeferredCommands(self._perform_now)
+        self._watcher = RedisWatcher(self._listening, self._channel_of, self._look, self.waiters)
         _all.add(self)
 
     @property
@@ -78,44 +81,44 @@ class RedisStore(Store):
 
     @entering
     def perform(self, command: Command) -> Reply:
-        if self._errands.owed:
-            self._after_errands(command)
-        return self._perform_owed(command)
+        if self._deferred.waiting:
+            self._after_deferred(command)
+        return self._perform_now(command)
 
-    def _perform_owed(self, command: Command) -> Reply:
+    def _perform_now(self, command: Command) -> Reply:
         if self._lost is not None:
             raise self._refusal()
-        request = self._desk.request(command)
+        request = self._translator.request(command)
         return self._heard(command, request, self._calls.call(request, command))
 
     async def aperform(self, command: Command) -> Reply:
         alone()
         if self._lost is not None:
             raise self._refusal()
-        if self._errands.owed:
-            await asyncio.to_thread(self._after_errands, command)
-        request = self._desk.request(command)
-        return self._heard(command, request, await self._line().call(request, command))
+        if self._deferred.waiting:
+            await asyncio.to_thread(self._after_deferred, command)
+        request = self._translator.request(command)
+        return self._heard(command, request, await self._of_this_loop().call(request, command))
 
     @entering
     def submit(self, command: Command) -> None:
         if self._closed:
             raise trouble.closed()
         if asyncio._get_running_loop() is None:
-            self._errands.add(command)
+            self._deferred.add(command)
         else:
             # Behind what this loop asked before; if the loop ends too soon, a thread does it.
-            self._line().submit(self._desk.request(command), command, self._errands.add)
+            self._of_this_loop().submit(self._translator.request(command), command, self._deferred.add)
 
-    def _after_errands(self, asked: Any) -> None:
+    def _after_deferred(self, asked: Any) -> None:
         """What was submitted before is carried out; a store that does not take it is away."""
-        if not self._errands.flush(self.options.timeout_s):
+        if not self._deferred.flush(self.options.timeout_s):
             raise trouble.broken(TimeoutError(), self._nodes.home(0), asked)
 
     def _heard(self, command: Command, request: Request, answer: Any) -> Reply:
         if type(answer) is hiredis.ReplyError:
             raise self._refused(answer, command)
-        reply = self._desk.reply(command, request, answer)
+        reply = self._translator.reply(command, request, answer)
         if reply.applied:
             self.waiters.wake(address_of(command))
         return reply
@@ -137,9 +140,9 @@ class RedisStore(Store):
     def ask(self, query: Query[T]) -> T:
         if self._lost is not None:
             raise self._refusal()
-        if self._errands.owed:
-            self._after_errands(query)
-        asking = _ANSWERS[type(query)](self._desk, query)
+        if self._deferred.waiting:
+            self._after_deferred(query)
+        asking = _ANSWERS[type(query)](self._translator, query)
         try:
             requests = next(asking)
             while True:
@@ -151,14 +154,14 @@ class RedisStore(Store):
         alone()
         if self._lost is not None:
             raise self._refusal()
-        if self._errands.owed:
-            await asyncio.to_thread(self._after_errands, query)
-        line = self._line()
-        asking = _ANSWERS[type(query)](self._desk, query)
+        if self._deferred.waiting:
+            await asyncio.to_thread(self._after_deferred, query)
+        connections = self._of_this_loop()
+        asking = _ANSWERS[type(query)](self._translator, query)
         try:
             requests = next(asking)
             while True:
-                answers = await asyncio.gather(*(line.call(request, query) for request in requests))
+                answers = await asyncio.gather(*(connections.call(request, query) for request in requests))
                 requests = asking.send(self._sound(requests, answers))
         except StopIteration as stop:
             return cast(T, self._told(stop.value))
@@ -183,22 +186,22 @@ class RedisStore(Store):
 
     # --- event loops ------------------------------------------------------------------------------
 
-    def _line(self) -> Line:
+    def _of_this_loop(self) -> LoopConnections:
         loop = asyncio.get_running_loop()
-        line = self._lines.get(loop)
-        return line if line is not None else self._new_line(loop)
+        connections = self._by_loop.get(loop)
+        return connections if connections is not None else self._new_of_loop(loop)
 
-    def _new_line(self, loop: asyncio.AbstractEventLoop) -> Line:
-        with inside(), self._lines_lock:
+    def _new_of_loop(self, loop: asyncio.AbstractEventLoop) -> LoopConnections:
+        with inside(), self._by_loop_lock:
             if self._closed:
                 raise trouble.closed()
-            self._close_lines_of_ended_loops()
-            line = self._lines[loop] = Line(loop, self.options, self._nodes, self.lanes)
-        return line
+            self._close_those_of_ended_loops()
+            connections = self._by_loop[loop] = LoopConnections(loop, self.options, self._nodes, self.lanes)
+        return connections
 
-    def _close_lines_of_ended_loops(self) -> None:
-        for loop in [loop for loop in self._lines if loop.is_closed()]:
-            self._lines.pop(loop).close()
+    def _close_those_of_ended_loops(self) -> None:
+        for loop in [loop for loop in self._by_loop if loop.is_closed()]:
+            self._by_loop.pop(loop).close()
 
     # --- waiting ----------------------------------------------------------------------------------
 
@@ -206,15 +209,15 @@ class RedisStore(Store):
     def watch(self) -> None:
         self._watcher.start()
 
-    def _listening(self) -> Wire:
-        return self._wires.fresh(self._nodes.home(0))
+    def _listening(self) -> ThreadConnection:
+        return self._connections.fresh(self._nodes.home(0))
 
     def _channel_of(self, at: Address) -> bytes:
         digest = digest_of(at)
-        return self._desk.lane_of(digest).record(digest)
+        return self._translator.lane_of(digest).record(digest)
 
     def _look(self, at: Address) -> Reply:
-        return self._perform_owed(Look(at))
+        return self._perform_now(Look(at))
 
     # --- around -----------------------------------------------------------------------------------
 
@@ -232,41 +235,41 @@ class RedisStore(Store):
         self._flush()
 
     def _flush(self) -> None:
-        with self._lines_lock:
-            self._close_lines_of_ended_loops()
-        self._errands.flush(self.options.timeout_s)
+        with self._by_loop_lock:
+            self._close_those_of_ended_loops()
+        self._deferred.flush(self.options.timeout_s)
 
     @entering
     def close(self) -> None:
         self._watcher.close()
         self._flush()
-        self._errands.close()
-        with self._lines_lock:
+        self._deferred.close()
+        with self._by_loop_lock:
             self._closed = True
-            lines, self._lines = self._lines, {}
-        for loop, line in lines.items():
+            by_loop, self._by_loop = self._by_loop, {}
+        for loop, connections in by_loop.items():
             if loop.is_running():
                 # Soon, on its own loop too: that may be in the middle of a connection.
-                loop.call_soon_threadsafe(line.close)
+                loop.call_soon_threadsafe(connections.close)
             else:
-                line.close()
-        self._wires.close()
+                connections.close()
+        self._connections.close()
 
     async def aclose(self) -> None:
-        line = self._lines.pop(asyncio.get_running_loop(), None)
-        if line is not None:
-            line.close()
+        connections = self._by_loop.pop(asyncio.get_running_loop(), None)
+        if connections is not None:
+            connections.close()
         await asyncio.to_thread(self.close)
 
     def forked(self) -> None:
         """In a forked child: own connections, and nothing of the parent's is asked or ended."""
         super().forked()
-        self._wires.drop()
-        for line in self._lines.values():
-            line.drop()
-        self._lines = {}
-        self._lines_lock = threading.Lock()
-        self._errands.reset()
+        self._connections.drop()
+        for connections in self._by_loop.values():
+            connections.drop()
+        self._by_loop = {}
+        self._by_loop_lock = threading.Lock()
+        self._deferred.reset()
         self._watcher.reset(self.waiters)
 
 

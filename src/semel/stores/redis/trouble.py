@@ -106,6 +106,20 @@ def refused(error: object, asked: Any = None) -> SemelError:
     return _unavailable(cause, asked, fix, reason=word)
 
 
+class NotPrimary(ConnectionError):
+    """it is not the primary"""
+
+    def __str__(self) -> str:
+        return str(self.__doc__)
+
+
+def check_primary(role: Any) -> None:
+    """NotPrimary, unless this answer to ROLE is a primary's."""
+    check(role)
+    if type(role) is not list or not role or role[0] != b"master":
+        raise NotPrimary
+
+
 def check(answer: Any) -> None:
     """Raises what the answer means, if it is a refusal."""
     if type(answer) is hiredis.ReplyError:
@@ -119,15 +133,21 @@ def _told(error: object) -> str:
 
 def broken(error: BaseException, node: object, asked: Any = None) -> SemelError:
     """What a connection's failure means."""
+    if isinstance(error, StoreUnavailable):
+        return again(error, asked)
     if isinstance(error, SemelError):
         return error
+    if isinstance(error, NotPrimary):
+        return _unavailable(
+            f"the Redis server at {node} is not the primary", asked, f"Wait for the failover: {_RESUMES}"
+        )
     if isinstance(error, ssl.SSLCertVerificationError):
         return _unavailable(
             f"the certificate of {node} is not trusted", asked, "Check it, and the host's name."
         )
     if isinstance(error, TimeoutError | BlockingIOError | ssl.SSLWantReadError | ssl.SSLWantWriteError):
         cause, fix = f"the Redis server at {node} did not answer in time", StoreUnavailable.fix
-    elif isinstance(error, ConnectionRefusedError):
+    elif isinstance(error, ConnectionRefusedError | FileNotFoundError):
         cause, fix = f"nothing listens at {node}", f"Start the Redis server: {_RESUMES}"
     elif isinstance(error, OSError):
         cause, fix = f"the connection to {node} broke ({error})", StoreUnavailable.fix
@@ -143,10 +163,13 @@ def _unavailable(cause: str, asked: Any, fix: str, **details: Any) -> StoreUnava
 
 LOGIN = frozenset(("NOAUTH", "WRONGPASS", "NOPERM"))
 
+# A reason of our own: no Sentinel knows the name in the URL.
+UNKNOWN_SERVICE = "UNKNOWN_SERVICE"
+
 
 def unopened(error: StoreUnavailable) -> SemelError:
-    """The same while the store is being opened, where a wrong password is not a matter of waiting."""
-    if error.details.get("reason") in LOGIN:
+    """The same while the store is being opened, where a wrong password or name is no matter of waiting."""
+    if error.details.get("reason") in (*LOGIN, UNKNOWN_SERVICE):
         return OpenError(error.message, corrective_action=error.corrective_action)
     return error
 

@@ -18,7 +18,7 @@ from semel.kernel.clock import SYSTEM
 from semel.kernel.record import Address, Reply, State, lapsed
 from semel.kernel.waiting import entering
 from semel.stores.base import Waiters
-from semel.stores.redis.wire import Wire, packed
+from semel.stores.redis.thread_connections import ThreadConnection, packed
 
 # Waiters come in crowds; the thread stays for the next one.
 _STAYS_S = 1.0
@@ -27,10 +27,10 @@ _STAYS_S = 1.0
 _PAUSE_S = 0.1
 
 
-class Watcher:
+class RedisWatcher:
     def __init__(
         self,
-        connect: Callable[[], Wire],
+        connect: Callable[[], ThreadConnection],
         channel_of: Callable[[Address], bytes],
         look: Callable[[Address], Reply],
         waiters: Waiters,
@@ -38,17 +38,17 @@ class Watcher:
         self._connect = connect
         self._channel_of = channel_of
         self._look = look
-        self._bell: tuple[int, int] | None = None
+        self._wake_pipe: tuple[int, int] | None = None
         self.reset(waiters)
 
     def reset(self, waiters: Waiters) -> None:
-        """As new, and in a forked child without the parent's bell."""
+        """As new, and in a forked child without the parent's pipe to its thread."""
         self._waiters = waiters
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
-        bell, self._bell = self._bell, None
-        for end in bell or ():
+        ends, self._wake_pipe = self._wake_pipe, None
+        for end in ends or ():
             os.close(end)
 
     def start(self) -> None:
@@ -57,27 +57,27 @@ class Watcher:
             if self._closed:
                 return
             if self._thread is None:
-                self._bell = os.pipe()
-                os.set_blocking(self._bell[1], False)
+                self._wake_pipe = os.pipe()
+                os.set_blocking(self._wake_pipe[1], False)
                 self._thread = threading.Thread(
                     target=entering(self._run), name="semel-redis-watcher", daemon=True
                 )
                 self._thread.start()
-            self._ring()
+            self._wake_up()
 
-    def _ring(self) -> None:
-        if self._bell is not None:
+    def _wake_up(self) -> None:
+        if self._wake_pipe is not None:
             try:
-                os.write(self._bell[1], b"!")
+                os.write(self._wake_pipe[1], b"!")
             except BlockingIOError:
-                pass  # it has been rung often enough
+                pass  # it has been told often enough
 
     def _run(self) -> None:
         while True:
-            wire: Wire | None = None
+            connection: ThreadConnection | None = None
             try:
-                wire = self._connect()
-                if self._listen(wire):
+                connection = self._connect()
+                if self._listen(connection):
                     return
             except (SemelError, OSError, hiredis.HiredisError):
                 # Waiters ask the store when their time is over, and are told what is wrong with it.
@@ -85,42 +85,42 @@ class Watcher:
                 if self._ended():
                     return
             finally:
-                if wire is not None:
-                    wire.close()
+                if connection is not None:
+                    connection.close()
 
-    def _listen(self, wire: Wire) -> bool:
+    def _listen(self, connection: ThreadConnection) -> bool:
         """True once nobody waits any more; OSError when the connection breaks."""
         heard: dict[bytes, Address] = {}
         idle_since = SYSTEM.monotonic()
-        assert self._bell is not None
+        assert self._wake_pipe is not None
         while True:
-            self._follow(wire, heard)
+            self._follow(connection, heard)
             if heard:
                 idle_since = SYSTEM.monotonic()
             elif SYSTEM.monotonic() - idle_since >= _STAYS_S and self._ended():
                 return True
-            ready, _, _ = select.select([wire.fileno(), self._bell[0]], [], [], _STAYS_S)
-            if self._bell[0] in ready:
-                os.read(self._bell[0], 4096)
+            ready, _, _ = select.select([connection.fileno(), self._wake_pipe[0]], [], [], _STAYS_S)
+            if self._wake_pipe[0] in ready:
+                os.read(self._wake_pipe[0], 4096)
             if self._closed and self._ended():
                 return True
-            if wire.fileno() in ready:
-                self._hear(wire, heard)
+            if connection.fileno() in ready:
+                self._hear(connection, heard)
 
-    def _follow(self, wire: Wire, heard: dict[bytes, Address]) -> None:
+    def _follow(self, connection: ThreadConnection, heard: dict[bytes, Address]) -> None:
         """The channels are those of the records that are waited for now."""
         wanted = {self._channel_of(at): at for at in self._waiters.addresses()}
         gone, new = heard.keys() - wanted.keys(), wanted.keys() - heard.keys()
         if gone:
-            wire.send(packed((b"UNSUBSCRIBE", *gone)))
+            connection.send(packed((b"UNSUBSCRIBE", *gone)))
         if new:
-            wire.send(packed((b"SUBSCRIBE", *new)))
+            connection.send(packed((b"SUBSCRIBE", *new)))
         for channel in gone:
             del heard[channel]
         heard.update((channel, wanted[channel]) for channel in new)
 
-    def _hear(self, wire: Wire, heard: dict[bytes, Address]) -> None:
-        for told in wire.receive():
+    def _hear(self, connection: ThreadConnection, heard: dict[bytes, Address]) -> None:
+        for told in connection.receive():
             kind, channel = told[0], told[1]
             at = heard.get(channel)
             if at is None:
@@ -128,7 +128,7 @@ class Watcher:
             # It may have changed before the server knew that we listen.
             if kind == b"message" or (kind == b"subscribe" and not self._underway(at)):
                 heard.pop(channel)
-                wire.send(packed((b"UNSUBSCRIBE", channel)))
+                connection.send(packed((b"UNSUBSCRIBE", channel)))
                 self._waiters.wake(at)
 
     def _underway(self, at: Address) -> bool:
@@ -142,15 +142,15 @@ class Watcher:
             if self._waiters and not self._closed:
                 return False
             self._thread = None
-            bell, self._bell = self._bell, None
-        for end in bell or ():
+            ends, self._wake_pipe = self._wake_pipe, None
+        for end in ends or ():
             os.close(end)
         return True
 
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            self._ring()
+            self._wake_up()
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join()

@@ -13,7 +13,7 @@
 --       4 '1' if events are written   5 digest of the record's address   6... the step's own
 --       and last the number of the request, which the answer repeats: an answer out of turn is recognised
 --
--- Before this file stand STATES, CODES, LAPSED, REFUSED_LATER and PROBE, made from semel.kernel.record. The server reads it
+-- Before this file stand STATES, CODES, LEASE_LAPSED, REFUSED_LATER and PROBE, made from semel.kernel.record. The server reads it
 -- once; KEYS and ARGV are those of the step that runs, and one step runs at a time.
 -- A step checks everything before its first write: Lua does not roll back. Times are 8 bytes, big-endian: a
 -- double would lose digits beyond 2^53.
@@ -111,7 +111,7 @@ local function closed(r) return over(r.expires) end
 local function doubtful(r) return r.state == IN_DOUBT or lapsed(r) end
 local function stopped(state) return state == WAITING or state == IN_DOUBT end
 local function unsettled(r) return r.state == WAITING or r.state == PENDING or r.state == IN_DOUBT end
-local function alive(r) return r.state == PENDING or (r.state == IN_DOUBT and r.note == LAPSED) end
+local function alive(r) return r.state == PENDING or (r.state == IN_DOUBT and r.note == LEASE_LAPSED) end
 
 local function next_fence(previous) return previous < now and now8 or packed(previous + 1) end
 

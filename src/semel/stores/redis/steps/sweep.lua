@@ -10,7 +10,7 @@ if not r then
 end
 if lapsed(r) then
   local state_before = r.state
-  r.state, r.lease, r.note = IN_DOUBT, NONE, LAPSED
+  r.state, r.lease, r.note = IN_DOUBT, NONE, LEASE_LAPSED
   write(r, 'lapsed', state_before)
   redis.call('ZREM', KEYS[3], ARGV[5])
   return answer(1)

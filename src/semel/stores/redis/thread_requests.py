@@ -11,10 +11,11 @@ from semel.errors import StoreUnavailable
 from semel.kernel.clock import SYSTEM
 from semel.stores.redis import trouble
 from semel.stores.redis.commands import Request
+from semel.stores.redis.connection_pool import ConnectionPool
 from semel.stores.redis.nodes import Nodes
 from semel.stores.redis.options import Node
-from semel.stores.redis.routing import TURNS_MAX, Turn, errands, next_turn
-from semel.stores.redis.wire import OutOfStep, Wire, Wires, Words, packed
+from semel.stores.redis.routing import TURNS_MAX, Turn, demoted, next_turn, said_before
+from semel.stores.redis.thread_connections import OutOfStep, ThreadConnection, Words, packed
 
 _BROKEN = (OSError, hiredis.HiredisError)
 
@@ -22,11 +23,11 @@ _BROKEN = (OSError, hiredis.HiredisError)
 _ROW_MAX = 128
 
 
-class Calls:
+class ThreadRequests:
     """The way of a thread's requests. An answer may be the server's error; none is StoreUnavailable."""
 
-    def __init__(self, wires: Wires, nodes: Nodes, lanes: int) -> None:
-        self._wires = wires
+    def __init__(self, connections: ConnectionPool, nodes: Nodes, lanes: int) -> None:
+        self._connections = connections
         self._nodes = nodes
         self._lanes = lanes
 
@@ -46,7 +47,13 @@ class Calls:
                     raise trouble.again(away, asked) from away
                 turn, repeated = Turn(self._nodes.home(request.lane)), True
                 continue
-            following = next_turn(answer, request.lane, turn, self._nodes) if _error(answer) else None
+            if not _error(answer):
+                return answer
+            if not repeated and demoted(answer, turn):
+                self._connections.drop()
+                repeated = True
+                continue
+            following = next_turn(answer, request.lane, turn, self._nodes)
             if following is None:
                 return answer
             turn = following
@@ -58,25 +65,25 @@ class Calls:
         answer = self._exchange(turn, request.words(), numbered=request.number is not None)
         if not _error(answer) and not request.answered_by(answer):
             # Nothing that is still on its way on these connections can be trusted.
-            self._wires.drop()
+            self._connections.drop()
             raise OutOfStep
         return answer
 
     def _exchange(self, turn: Turn, words: Words, *, numbered: bool = False) -> Any:
-        wire = self._wires.take(turn.node)
+        connection = self._connections.take(turn.node)
         try:
             asked = packed(words)
             if numbered and not (turn.loading or turn.asking):
-                answer = wire.call(asked)
+                answer = connection.call(asked)
             else:
-                *_, answer = wire.call_all([*errands(turn), asked])
+                *_, answer = connection.call_all([*said_before(turn), asked])
         except _BROKEN:
-            self._wires.discard(wire)
+            self._connections.discard(connection)
             raise
         except BaseException:
-            wire.close()  # Interrupted: its answer would be read as the next one's.
+            connection.close()  # Interrupted: its answer would be read as the next one's.
             raise
-        self._wires.give_back(wire)
+        self._connections.give_back(connection)
         return answer
 
     def _elsewhere(self, lane: int, turn: Turn) -> bool:
@@ -106,13 +113,13 @@ class Calls:
         if len(requests) == 1 and repeatable:
             return [self.call(request, asked) for request in requests]
         try:
-            wire = self._wires.take(node) if repeatable else self._proven(node)
+            connection = self._connections.take(node) if repeatable else self._proven(node)
             try:
-                answers = wire.call_all([packed(request.words()) for request in requests])
+                answers = connection.call_all([packed(request.words()) for request in requests])
             except BaseException:
-                self._wires.discard(wire)
+                self._connections.discard(connection)
                 raise
-            self._wires.give_back(wire)
+            self._connections.give_back(connection)
             check(requests, answers)
         except (*_BROKEN, StoreUnavailable) as error:
             if timed_out(error) or not repeatable:
@@ -123,15 +130,15 @@ class Calls:
             for request, answer in zip(requests, answers, strict=True)
         ]
 
-    def _proven(self, node: Node) -> Wire:
+    def _proven(self, node: Node) -> ThreadConnection:
         """A connection that lives: for what cannot be repeated, should it have been broken for long."""
-        wire = self._wires.take(node)
+        connection = self._connections.take(node)
         try:
-            wire.call(packed((b"PING",)))
-            return wire
+            connection.call(packed((b"PING",)))
+            return connection
         except _BROKEN:
-            self._wires.discard(wire)
-            return self._wires.fresh(node)
+            self._connections.discard(connection)
+            return self._connections.fresh(node)
 
     def to_node(self, node: Node, *words: bytes) -> Any:
         """A command to this very server."""

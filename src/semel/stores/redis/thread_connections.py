@@ -10,15 +10,11 @@ from typing import Any
 
 import hiredis
 
-from semel.errors import SemelError
 from semel.kernel.clock import SYSTEM
 from semel.stores.redis import trouble
-from semel.stores.redis.options import Node, Options
+from semel.stores.redis.options import Node, RedisOptions
 
 READ_BYTES = 1 << 16
-
-# Idle connections kept for the next callers; more threads than this at once open and close their own.
-_IDLE_MAX = 64
 
 Words = tuple[bytes, ...]
 
@@ -45,22 +41,25 @@ class OutOfStep(ConnectionError):
         return str(self.__doc__)
 
 
-class Wire:
+class ThreadConnection:
     """A connection that one thread at a time uses. After an error it is of no use any more."""
 
     __slots__ = ("_marks", "_reader", "_socket", "_timeout_s", "node")
 
-    def __init__(self, node: Node, options: Options) -> None:
+    def __init__(self, node: Node, options: RedisOptions, at: Node) -> None:
+        """To the server at this address, which is to be the node that others know by name."""
         self.node = node
         self._timeout_s = options.timeout_s
         self._marks = 0
-        self._socket = connected(node, options)
+        self._socket = connected(at, options)
         self._reader = hiredis.Reader()
         try:
             for words in options.greeting():
                 answer = self.call(packed(words))
                 if isinstance(answer, hiredis.ReplyError):
                     raise trouble.refused(answer)
+            if node.way == "sentinel":
+                trouble.check_primary(self.call(packed((b"ROLE",))))
         except BaseException:
             self.close()
             raise
@@ -143,19 +142,12 @@ class Wire:
         self._socket.close()
 
 
-def tune(sock: socket.socket) -> None:
-    """Small requests leave at once, and a peer that vanished is noticed on an idle connection."""
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-
-
-def connected(node: Node, options: Options) -> socket.socket:
+def connected(at: Node, options: RedisOptions) -> socket.socket:
     """A connected socket whose every wait is bounded."""
-    plain = socket.create_connection(node, timeout=options.connect_s)
+    plain = _unix(at, options) if at.way == "unix" else _tcp(at, options)
     try:
-        tune(plain)
         if options.tls is not None:
-            return _secured(plain, node, options.tls, options.timeout_s)
+            return _secured(plain, at, options.tls, options.timeout_s)
         # The kernel's own time-outs: Python's would ask poll() before every read.
         plain.settimeout(None)
         whole, part = divmod(options.timeout_s, 1)
@@ -168,62 +160,28 @@ def connected(node: Node, options: Options) -> socket.socket:
         raise
 
 
-def _secured(plain: socket.socket, node: Node, tls: ssl.SSLContext, timeout_s: float) -> ssl.SSLSocket:
-    """The shaking of hands ends when the time to connect is over."""
-    sock = tls.wrap_socket(plain, server_hostname=node.host)
-    # Python's own time-outs: it takes the kernel's for a reason to read again, and would do so for ever.
-    sock.settimeout(timeout_s)
+def _tcp(at: Node, options: RedisOptions) -> socket.socket:
+    """Small requests leave at once, and a peer that vanished is noticed on an idle connection."""
+    sock = socket.create_connection((at.host, at.port), timeout=options.connect_s)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     return sock
 
 
-class Wires:
-    """Connections to all nodes, each for one thread at a time."""
+def _unix(at: Node, options: RedisOptions) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(options.connect_s)
+        sock.connect(at.host)
+        return sock
+    except BaseException:
+        sock.close()
+        raise
 
-    def __init__(self, options: Options) -> None:
-        self._options = options
-        self._idle: dict[Node, list[Wire]] = {}
-        self._closed = False
 
-    def take(self, node: Node) -> Wire:
-        try:
-            return self._idle[node].pop()
-        except (KeyError, IndexError):
-            return self.fresh(node)
-
-    def fresh(self, node: Node) -> Wire:
-        if self._closed:
-            raise trouble.closed()
-        try:
-            return Wire(node, self._options)
-        except SemelError:
-            raise
-        except (OSError, hiredis.HiredisError) as error:
-            raise trouble.broken(error, node) from error
-
-    def give_back(self, wire: Wire) -> None:
-        idle = self._idle.setdefault(wire.node, [])
-        if self._closed or len(idle) >= _IDLE_MAX or wire.unasked():
-            wire.close()
-        else:
-            idle.append(wire)
-
-    def discard(self, wire: Wire) -> None:
-        """It broke, and so did probably those that were idle meanwhile."""
-        wire.close()
-        idle = self._idle.get(wire.node, [])
-        while idle:
-            try:
-                idle.pop().close()
-            except IndexError:
-                return
-
-    def close(self) -> None:
-        self._closed = True
-        self.drop()
-
-    def drop(self) -> None:
-        """No connection is open; in a forked child this ends none of the parent's."""
-        idle, self._idle = self._idle, {}
-        for wires in idle.values():
-            for wire in wires:
-                wire.close()
+def _secured(plain: socket.socket, at: Node, tls: ssl.SSLContext, timeout_s: float) -> ssl.SSLSocket:
+    """The shaking of hands ends when the time to connect is over."""
+    sock = tls.wrap_socket(plain, server_hostname=at.host)
+    # Python's own time-outs: it takes the kernel's for a reason to read again, and would do so for ever.
+    sock.settimeout(timeout_s)
+    return sock

@@ -18,31 +18,31 @@ log = logging.getLogger("semel")
 _TRIES, _PAUSE_S = 8, 0.25
 
 # Interrupted callers are rare; a store that is away for long must not fill the memory with them.
-_OWED_MAX = 10_000
+_WAITING_MAX = 10_000
 
 
-class Errands:
+class DeferredCommands:
     def __init__(self, perform: Callable[[Command], object]) -> None:
         self._perform = perform
         self.reset()
 
     def reset(self) -> None:
         """As new: also in a forked child, where the parent's thread and what it owes do not exist."""
-        self._queue: deque[Command] = deque(maxlen=_OWED_MAX)
+        self._queue: deque[Command] = deque(maxlen=_WAITING_MAX)
         self._changed = WaitingThreads()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
 
     @property
-    def owed(self) -> int:
+    def waiting(self) -> int:
         return len(self._queue)
 
     def add(self, command: Command) -> None:
         self._queue.append(command)
         with inside(), self._lock:
             if self._thread is None:
-                thread = ServingThread(target=self._run, name="semel-redis-errands", daemon=True)
+                thread = ServingThread(target=self._run, name="semel-redis-deferred", daemon=True)
                 thread.start()
                 self._thread = thread
         self._changed.open()

@@ -1,33 +1,33 @@
 """Connections of event loops: what tasks ask in one tick goes out in one write, answers come in order.
 
 A connection belongs to one loop and is used on its thread only. Nobody who waits for an answer owns it: a
-task that is cancelled leaves its request on its way, and the answer is thrown away.
+task that is cancelled leaves its request on its way, and the answer is thrown away. Sockets, TLS and writing
+on are asyncio's; here is which answer is whose, and what becomes of requests when a connection ends.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
-import ssl
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
+from typing import Any, cast
 
 import hiredis
 
 from semel.errors import SemelError
-from semel.stores.redis import trouble
-from semel.stores.redis.calls import timed_out
+from semel.stores.redis import sentinel, trouble
 from semel.stores.redis.commands import Request
 from semel.stores.redis.nodes import Nodes
-from semel.stores.redis.options import Node, Options
-from semel.stores.redis.routing import TURNS_MAX, Turn, errands, next_turn
-from semel.stores.redis.wire import READ_BYTES, OutOfStep, mark, marked, packed, tune
+from semel.stores.redis.options import Node, RedisOptions
+from semel.stores.redis.routing import TURNS_MAX, Turn, demoted, next_turn, said_before
+from semel.stores.redis.thread_connections import READ_BYTES, OutOfStep, mark, marked, packed
+from semel.stores.redis.thread_requests import timed_out
 
-_NOT_YET = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
-
-class Call:
+class SentRequest:
     """A request on its way, and who is told."""
 
     __slots__ = (
@@ -82,28 +82,32 @@ class Call:
             self.unheard(self.asked)
 
 
-class Pipe:
+class LoopConnection(asyncio.BufferedProtocol):
     """One connection. It connects when it is first needed, and is thrown away when it breaks."""
 
-    def __init__(self, line: Line, node: Node) -> None:
-        self._line = line
-        self._loop = line.loop
+    def __init__(self, owner: LoopConnections, node: Node) -> None:
+        self._owner = owner
+        self._loop = owner.loop
         self._node = node
-        self._options = line.options
+        self.at = node  # its address, once that is known
+        self._options = owner.options
         self._reader = hiredis.Reader()
-        self._socket: socket.socket | None = None
+        # Its own: asyncio would take a new one for every answer, so large that the kernel has to map it.
+        # A view, because asyncio's TLS reads into slices of it: those of a bytearray would be copies.
+        self._buffer = memoryview(bytearray(READ_BYTES))
+        self._transport: asyncio.Transport | None = None
+        self._ready = False  # what is asked may go out
         self._connecting: asyncio.Task[None] | None = None
         self._out: list[bytes] = []
-        self._unsent = b""
         self._flushing = False
-        self._waiting: deque[Call] = deque()
+        self._waiting: deque[SentRequest] = deque()
         self._watch: asyncio.TimerHandle | None = None
         self._marks = 0
         self._open = True
 
     # --- out --------------------------------------------------------------------------------------
 
-    def send(self, call: Call, data: bytes) -> None:
+    def send(self, call: SentRequest, data: bytes) -> None:
         if call.request is not None and call.request.number is None:
             self._marks += 1
             call.mark, call.heard = mark(self._marks), None
@@ -114,7 +118,7 @@ class Pipe:
         self._out.append(data)
         if self._watch is None:
             self._watch = self._loop.call_at(call.deadline, self._look_at_the_clock)
-        if self._socket is None:
+        if not self._ready:
             if self._connecting is None:
                 self._connecting = self._loop.create_task(self._connect())
         elif alone:
@@ -126,53 +130,31 @@ class Pipe:
 
     def _flush(self) -> None:
         self._flushing = False
-        if self._socket is None or not self._out:
-            return
-        data = b"".join(self._out)
-        self._out.clear()
-        if self._unsent:
-            self._unsent += data
-        else:
-            self._write(data)
-
-    def _write(self, data: bytes) -> None:
-        assert self._socket is not None
-        try:
-            sent = self._socket.send(data)
-        except _NOT_YET:
-            sent = 0
-        except OSError as error:
-            self._break(error)
-            return
-        unsent = data[sent:]
-        if unsent and not self._unsent:
-            self._loop.add_writer(self._socket, self._write_on)
-        elif self._unsent and not unsent:
-            self._loop.remove_writer(self._socket)
-        self._unsent = unsent
-
-    def _write_on(self) -> None:
-        self._write(self._unsent)
+        if self._ready and self._out and self._transport is not None:
+            data = b"".join(self._out)
+            self._out.clear()
+            self._transport.write(data)
 
     # --- in ---------------------------------------------------------------------------------------
 
-    def _readable(self) -> None:
-        sock = self._socket
-        if sock is None:
-            return
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        # So that a peer that vanished is noticed on an idle connection, too.
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def get_buffer(self, _: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         try:
-            data = sock.recv(READ_BYTES)
-            if not data:
-                raise ConnectionResetError("the server closed it")
-            self._reader.feed(data)
-            if isinstance(sock, ssl.SSLSocket):
-                while sock.pending():
-                    self._reader.feed(sock.recv(READ_BYTES))
+            self._reader.feed(self._buffer, 0, nbytes)  # type: ignore[arg-type]
             self._hand_out()
-        except _NOT_YET:
-            return
-        except (OSError, hiredis.HiredisError) as error:
-            self._break(error)
+        except (OutOfStep, hiredis.HiredisError) as error:
+            self.give_up(error)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._open:
+            self.give_up(error or ConnectionResetError("the server closed it"))
 
     def _hand_out(self) -> None:
         gets = self._reader.gets
@@ -185,10 +167,10 @@ class Pipe:
             else:
                 self._hand(call, call.marked(answer))
 
-    def _hand(self, call: Call, answer: Any) -> None:
+    def _hand(self, call: SentRequest, answer: Any) -> None:
         if type(answer) is hiredis.ReplyError:
             self._waiting.popleft()
-            self._line.refused(call, answer, self)
+            self._owner.refused(call, answer, self)
         elif call.request is None or call.request.answered_by(answer):
             self._waiting.popleft()
             call.answer(answer)
@@ -198,37 +180,45 @@ class Pipe:
     # --- its life ---------------------------------------------------------------------------------
 
     async def _connect(self) -> None:
-        sock: socket.socket | None = None
         try:
+            if self._node.way == "sentinel":
+                self.at = await self._loop.run_in_executor(None, sentinel.address, self._node, self._options)
             async with asyncio.timeout(self._options.connect_s):
-                sock = await _connected(self._loop, self._node)
-                if self._options.tls is not None:
-                    sock = await _secured(self._loop, sock, self._options.tls, self._node.host)
+                await self._reach(self.at)
+                role = self._greet()
+                if self._node.way == "sentinel":
+                    trouble.check_primary(await role)
         except BaseException as error:
-            if sock is not None:
-                sock.close()
             self._connecting = None
-            self._break(error)
+            if self._open:
+                self.give_up(error)
             if not isinstance(error, Exception):
                 raise
             return
-        if not self._open:
-            sock.close()
-            return
-        self._socket, self._connecting = sock, None
-        self._loop.add_reader(sock, self._readable)
-        self._greet()
+        self._connecting = None
+        self._ready = True
         self._flush()
 
-    def _greet(self) -> None:
-        """The greeting goes before what has been asked meanwhile."""
-        words = self._options.greeting()
-        turn = Turn(self._node)
-        for _ in words:
-            call = Call(None, None, None, turn)
+    async def _reach(self, at: Node) -> None:
+        if at.way == "unix":
+            await self._loop.create_unix_connection(lambda: self, at.host)
+            return
+        tls = self._options.tls
+        name = None if tls is None else at.host
+        await self._loop.create_connection(lambda: self, at.host, at.port, ssl=tls, server_hostname=name)
+
+    def _greet(self) -> asyncio.Future[Any]:
+        """The greeting goes before what has been asked meanwhile; given is the last answer to it, soon."""
+        words, last = self._options.greeting(), self._loop.create_future()
+        if self._node.way == "sentinel":
+            words.append((b"ROLE",))
+        for number in range(len(words)):
+            call = SentRequest(None, None, None if number else last, Turn(self._node))
             call.deadline = self._loop.time() + self._options.timeout_s
             self._waiting.appendleft(call)
-        self._out[:0] = [packed(said) for said in words]
+        assert self._transport is not None
+        self._transport.write(b"".join(map(packed, words)))
+        return last
 
     def _look_at_the_clock(self) -> None:
         self._watch = None
@@ -236,24 +226,23 @@ class Pipe:
             return
         deadline = self._waiting[0].deadline
         if deadline <= self._loop.time():
-            self._break(TimeoutError())
+            self.give_up(TimeoutError())
         else:
             self._watch = self._loop.call_at(deadline, self._look_at_the_clock)
 
-    def _break(self, error: BaseException) -> None:
+    def give_up(self, error: BaseException) -> None:
         """Of no use any more; who waits is told, or asks once more through another connection."""
         waiting = self.close()
-        self._line.broken(self._node, self, waiting, error)
+        self._owner.broken(self._node, self, waiting, error)
 
-    def close(self) -> list[Call]:
+    def close(self) -> list[SentRequest]:
         """Who was still waiting for an answer."""
-        self._open = False
-        sock, self._socket = self._socket, None
-        if sock is not None:
-            if not self._loop.is_closed():
-                self._loop.remove_reader(sock)
-                self._loop.remove_writer(sock)
-            sock.close()
+        self._open = self._ready = False
+        if self._transport is not None:
+            if self._loop.is_closed():
+                self.let_go()
+            else:
+                self._transport.abort()
         if self._watch is not None:
             self._watch.cancel()
         if self._connecting is not None and not self._loop.is_closed():
@@ -262,45 +251,68 @@ class Pipe:
         self._out.clear()
         return [call for call in waiting if call.request is not None]
 
+    def let_go(self) -> None:
+        """The socket is not open any more in this process, although its loop cannot be asked to close it.
 
-class Line:
+        The loop ended, or it is the parent's of a forked child. Its transport will close the same number once
+        more when it is collected: so that this never ends somebody else's file, the number is not set free.
+        """
+        transport, self._transport = self._transport, None
+        number = -1 if transport is None else transport.get_extra_info("socket").fileno()
+        if number >= 0:
+            nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+            os.dup2(nothing, number, inheritable=False)
+            os.close(nothing)
+
+
+class LoopConnections:
     """All connections of one loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, options: Options, nodes: Nodes, lanes: int) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, options: RedisOptions, nodes: Nodes, lanes: int
+    ) -> None:
         self.loop = loop
         self.options = options
         self._nodes = nodes
         self._lanes = lanes
-        self._pipes: dict[Node, Pipe] = {}
+        self._connections: dict[Node, LoopConnection] = {}
         self._refreshing: set[asyncio.Future[Any]] = set()
+        self._end = _at_the_end_of_the_loop(self._close)
+        _resume(self._end.__anext__())
 
     def call(self, request: Request, asked: Any) -> asyncio.Future[Any]:
         """The answer, soon; it may be the server's error."""
         future = self.loop.create_future()
-        self._send(Call(request, asked, future, Turn(self._nodes.home(request.lane))))
+        self._send(SentRequest(request, asked, future, Turn(self._nodes.home(request.lane))))
         return future
 
     def submit(self, request: Request, asked: Any, unheard: Callable[[Any], None]) -> None:
-        self._send(Call(request, asked, None, Turn(self._nodes.home(request.lane)), unheard))
+        self._send(SentRequest(request, asked, None, Turn(self._nodes.home(request.lane)), unheard))
 
-    def _send(self, call: Call) -> None:
+    def _send(self, call: SentRequest) -> None:
         turn, request = call.turn, call.request
         assert request is not None
-        pipe = self._pipes.get(turn.node)
-        if pipe is None:
-            pipe = self._pipes[turn.node] = Pipe(self, turn.node)
+        connection = self._connections.get(turn.node)
+        if connection is None:
+            connection = self._connections[turn.node] = LoopConnection(self, turn.node)
         if turn.loading or turn.asking:
-            for said in errands(turn):
-                pipe.send(Call(None, None, None, turn), said)
-        pipe.send(call, packed(request.words()))
+            for said in said_before(turn):
+                connection.send(SentRequest(None, None, None, turn), said)
+        connection.send(call, packed(request.words()))
 
-    def refused(self, call: Call, answer: Any, pipe: Pipe) -> None:
+    def refused(self, call: SentRequest, answer: Any, connection: LoopConnection) -> None:
         """The server answered with an error: the call goes where that sends it, or gets it as its answer."""
         if call.request is None:
             if trouble.word_of(answer) in trouble.LOGIN:
-                self._pipes.pop(call.turn.node, None)
-                for waiting in pipe.close():
+                self._connections.pop(call.turn.node, None)
+                for waiting in connection.close():
                     waiting.fail(trouble.refused(answer, waiting.asked))
+            call.answer(answer)
+            return
+        if demoted(answer, call.turn) and not call.repeated:
+            call.repeated = True
+            connection.give_up(trouble.NotPrimary())
+            self._send(call)
             return
         following = next_turn(answer, call.request.lane, call.turn, self._nodes)
         call.turns += 1
@@ -313,9 +325,11 @@ class Line:
         else:
             self._send(call)
 
-    def broken(self, node: Node, pipe: Pipe, waiting: list[Call], error: BaseException) -> None:
-        if self._pipes.get(node) is pipe:
-            del self._pipes[node]
+    def broken(
+        self, node: Node, connection: LoopConnection, waiting: list[SentRequest], error: BaseException
+    ) -> None:
+        if self._connections.get(node) is connection:
+            del self._connections[node]
         again = []
         for call in waiting:
             assert call.request is not None
@@ -324,15 +338,16 @@ class Line:
                 or not call.request.repeatable
                 or timed_out(error)
                 or not isinstance(error, Exception)
+                or isinstance(error, SemelError)
             ):
-                call.fail(trouble.broken(error, node, call.asked))
+                call.fail(trouble.broken(error, connection.at, call.asked))
             else:
                 call.repeated = True
                 again.append(call)
         if again:
             self._send_again(again)
 
-    def _send_again(self, calls: list[Call]) -> None:
+    def _send_again(self, calls: list[SentRequest]) -> None:
         if not self.options.cluster:
             for call in calls:
                 self._send(call)
@@ -341,7 +356,7 @@ class Line:
         self._refreshing.add(refreshing)
         refreshing.add_done_callback(lambda done: self._refreshed(done, calls))
 
-    def _refreshed(self, done: asyncio.Future[Any], calls: list[Call]) -> None:
+    def _refreshed(self, done: asyncio.Future[Any], calls: list[SentRequest]) -> None:
         self._refreshing.discard(done)
         error = None if done.cancelled() else done.exception()
         for call in calls:
@@ -354,61 +369,33 @@ class Line:
 
     def close(self) -> None:
         """On the loop's thread, or when the loop runs no more. What nobody waited for is handed over."""
-        pipes, self._pipes = self._pipes, {}
-        for pipe in pipes.values():
-            for call in pipe.close():
+        _resume(self._end.aclose())
+        self._close()
+
+    def _close(self) -> None:
+        connections, self._connections = self._connections, {}
+        for connection in connections.values():
+            for call in connection.close():
                 if call.future is None or not self.loop.is_closed():
                     call.fail(trouble.closed())
 
     def drop(self) -> None:
         """In a forked child: the loop is the parent's, and so are its tasks."""
-        for pipe in self._pipes.values():
-            sock, pipe._socket = pipe._socket, None
-            if sock is not None:
-                sock.close()
+        connections, self._connections = self._connections, {}
+        for connection in connections.values():
+            connection.let_go()
+        _resume(self._end.aclose())
 
 
-async def _connected(loop: asyncio.AbstractEventLoop, node: Node) -> socket.socket:
-    found = await loop.getaddrinfo(node.host, node.port, type=socket.SOCK_STREAM)
-    failure: OSError = ConnectionRefusedError()
-    for family, kind, protocol, _, address in found:
-        sock = socket.socket(family, kind, protocol)
-        try:
-            sock.setblocking(False)
-            tune(sock)
-            await loop.sock_connect(sock, address)
-            return sock
-        except OSError as error:
-            sock.close()
-            failure = error
-        except BaseException:
-            sock.close()
-            raise
-    raise failure
-
-
-async def _secured(
-    loop: asyncio.AbstractEventLoop, plain: socket.socket, tls: ssl.SSLContext, host: str
-) -> ssl.SSLSocket:
-    sock = tls.wrap_socket(plain, server_hostname=host, do_handshake_on_connect=False)
+async def _at_the_end_of_the_loop(act: Callable[[], None]) -> AsyncGenerator[None, None]:
+    """Once begun, it acts when its loop ends: that closes its generators while it still can close sockets."""
     try:
-        while True:
-            try:
-                sock.do_handshake()
-                return sock
-            except ssl.SSLWantReadError:
-                await _ready(sock, loop.add_reader, loop.remove_reader)
-            except ssl.SSLWantWriteError:
-                await _ready(sock, loop.add_writer, loop.remove_writer)
-    except BaseException:
-        sock.close()
-        raise
-
-
-async def _ready(sock: socket.socket, add: Any, remove: Any) -> None:
-    ready = asyncio.Event()
-    add(sock, ready.set)
-    try:
-        await ready.wait()
+        yield
     finally:
-        remove(sock)
+        act()
+
+
+def _resume(step: Any) -> None:
+    """To where it waits next, or to its end; it never waits for anything else."""
+    with suppress(StopIteration, StopAsyncIteration):
+        step.send(None)
