@@ -22,6 +22,7 @@ from semel.stores.base import ListRecords, ReadEvents
 from semel.stores.sqlite import SqliteStore
 from tests.commands import AT, claim, look, settle
 from tests.missing import cannot
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -177,7 +178,7 @@ def killed_while_writing(path: str, calls: str, when: int, log: Path) -> list[st
     inject = f"inject={calls}:signal=KILL:when={when}"
     command = ["strace", "-f", "-o", str(log), "-e", f"trace={calls}", "-e", inject]
     command += [sys.executable, "-m", "tests.faults.sqlite_process", "writes", path, "40"]
-    done = subprocess.run(command, cwd=ROOT, input="go\n", text=True, capture_output=True, timeout=100)
+    done = subprocess.run(command, cwd=ROOT, input="go\n", text=True, capture_output=True, timeout=PATIENCE_S)
     if "Operation not permitted" in done.stderr:
         cannot("strace may not trace here")
     assert "+++ killed by SIGKILL +++" in log.read_text()

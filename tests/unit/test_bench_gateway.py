@@ -18,6 +18,7 @@ from semel.lab.bench.run import QUICK_ROUNDS
 from semel.lab.servers import ServerMissing
 from semel.stores.documents import Count, Fetch
 from semel.stores.urls import open_store
+from tests.patience import PATIENCE_S
 from tests.unit.test_bench_servers import need, open_to_all
 
 # The warm-up round does the same work.
@@ -230,7 +231,7 @@ class Echo:
 
     def __enter__(self) -> Echo:
         self._thread.start()
-        assert self._begun.wait(30)
+        assert self._begun.wait(PATIENCE_S)
         return self
 
     def __exit__(self, *_: object) -> None:
