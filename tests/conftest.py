@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-import os
-
+import pytest
 from hypothesis import settings
 
+from tests import storeys
+
 # No deadline: how long one example takes says more about the machine than about the code.
-settings.register_profile("desk", deadline=None)
-# In CI the same commit has to give the same answer; finding new examples is for the desk.
-settings.register_profile("ci", deadline=None, derandomize=True)
-settings.load_profile("ci" if os.environ.get("CI") else "desk")
+# The same commit gives the same answer; finding new examples is for `make soak`.
+settings.register_profile("same", deadline=None, derandomize=True)
+settings.register_profile("soak", deadline=None)
+settings.load_profile("same")
+
+
+# Before the marks that are asked for are looked at.
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    storeys.divide(items)

@@ -71,7 +71,10 @@ def die(start: Start, bank: Bank, ledger: semel.Ledger, death: Death, **told: An
     process = start("one_call", note="first", **death.told, **told)
     assert process.end() == -signal.SIGKILL
     assert len(bank.entries()) == death.landed
-    assert [record.state for record in all_records(ledger)] == ([death.left] if death.left else [])
+    left = [record.state for record in all_records(ledger)]
+    # On a very busy machine the sweeper of this process has come by.
+    swept = State.IN_DOUBT if death.left is State.PENDING else death.left
+    assert left in ([[death.left], [swept]] if death.left else [[]])
 
 
 def come_again(ledger: semel.Ledger, bank: Bank, death: Death, policy: str, asynchronous: bool) -> None:
