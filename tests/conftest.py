@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from hypothesis import settings
 
@@ -12,6 +14,10 @@ from tests import storeys
 settings.register_profile("same", deadline=None, derandomize=True)
 settings.register_profile("soak", deadline=None)
 settings.load_profile("same")
+
+# A shell that starts tests in the background has them ignore ctrl-C, and with them all that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 # Before the marks that are asked for are looked at.

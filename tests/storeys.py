@@ -23,19 +23,42 @@ EVERY_STORE = frozenset(
 )
 
 NOTHING: frozenset[str] | None = None
-PLAIN = frozenset({"memory", "sqlite", "redis", "postgres"})
+SQLITE = frozenset({"sqlite"})
 EMBEDDED = frozenset({"memory", "sqlite"})
+PLAIN = frozenset({"memory", "sqlite", "redis", "postgres"})
 
 # A folder, a file or a test, and the stores on which `make test` runs it. What names no store runs as well,
 # unless it says NOTHING.
 ROWS: dict[str, frozenset[str] | None] = {
     "conformance": PLAIN,
-    "gateway": EMBEDDED,
     "model": EMBEDDED,
-    "faults": NOTHING,
-    "faults/test_gateway_crashes.py": frozenset({"sqlite"}),
-    "faults/test_demo.py": EMBEDDED,
+    "gateway": EMBEDDED,
+    "gateway/test_bounds.py::test_a_stop_does_not_wait_for_a_client_that_does_not_read": NOTHING,
+    "gateway/test_bounds.py::test_a_stop_does_not_wait_for_a_schema_without_an_end": NOTHING,
+    "gateway/test_runbooks.py::test_the_runbook_of_contention_passes_and_draws_what_it_saw": NOTHING,
+    "gateway/test_two_gateways.py": NOTHING,
+    # They measure, and start servers for that.
+    "unit/test_bench_gateway.py": NOTHING,
+    "unit/test_bench_servers.py": NOTHING,
     "temporal": NOTHING,
+    # One death of each kind.
+    "faults": NOTHING,
+    "faults/test_crashes.py": SQLITE,
+    "faults/test_crashes.py::test_an_asynchronous_caller_dies_and_the_next_one_goes_by_the_contract": NOTHING,
+    "faults/test_dead_owners.py": SQLITE,
+    "faults/test_demo.py": SQLITE,
+    "faults/test_freezes.py": SQLITE,
+    "faults/test_full_disk.py": SQLITE,
+    "faults/test_gateway_crashes.py": SQLITE,
+    "faults/test_gateway_crashes.py::test_a_crowd_on_two_gateways_of_which_one_is_killed_keeps_the_limit": NOTHING,
+    "faults/test_interrupts.py": SQLITE,
+    "faults/test_killed_writes.py": SQLITE,
+    "faults/test_nats.py": SQLITE,
+    "faults/test_resolutions.py": SQLITE,
+    "faults/test_same_transaction.py": SQLITE,
+    "faults/test_sqlite_disk.py": SQLITE,
+    "faults/test_sweeps.py": SQLITE,
+    "faults/test_worker_killed.py": SQLITE,
 }
 
 

@@ -137,7 +137,7 @@ def test_a_gateway_killed_over_a_refusal_leaves_a_key_that_works(
 ) -> None:
     doomed = begin(park.store(store), *LOCK, fate=(point, "KILL"))
     client = one_slot(park.one(store, *LOCK))
-    first = start_run(client, key="fills the slot").json()["run_id"]
+    first = persistent_start(client, "fills the slot").json()["run_id"]
     assert lose(doomed, client.headers["x-tenant-id"]) is None
     assert doomed.wait() == -signal.SIGKILL
     refused(persistent_start(client, KEY), 429, "max_concurrent_runs_reached")
