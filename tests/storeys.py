@@ -22,20 +22,17 @@ EVERY_STORE = frozenset(
     {"memory", "sqlite", "redis", "postgres", "redis-cluster", "redis-spread", "redis-tls", "postgres-tls"}
 )
 
-NOTHING: frozenset[str] | None = None
+NOTHING = None
 SQLITE = frozenset({"sqlite"})
 EMBEDDED = frozenset({"memory", "sqlite"})
 PLAIN = frozenset({"memory", "sqlite", "redis", "postgres"})
 
-# A folder, a file or a test, and the stores on which `make test` runs it. What names no store runs as well,
+# A folder or a file, and the stores on which `make test` runs it. What names no store runs as well,
 # unless it says NOTHING.
 ROWS: dict[str, frozenset[str] | None] = {
     "conformance": PLAIN,
     "model": EMBEDDED,
     "gateway": EMBEDDED,
-    "gateway/test_bounds.py::test_a_stop_does_not_wait_for_a_client_that_does_not_read": NOTHING,
-    "gateway/test_bounds.py::test_a_stop_does_not_wait_for_a_schema_without_an_end": NOTHING,
-    "gateway/test_runbooks.py::test_the_runbook_of_contention_passes_and_draws_what_it_saw": NOTHING,
     "gateway/test_two_gateways.py": NOTHING,
     # They measure, and start servers for that.
     "unit/test_bench_gateway.py": NOTHING,
@@ -44,13 +41,11 @@ ROWS: dict[str, frozenset[str] | None] = {
     # One death of each kind.
     "faults": NOTHING,
     "faults/test_crashes.py": SQLITE,
-    "faults/test_crashes.py::test_an_asynchronous_caller_dies_and_the_next_one_goes_by_the_contract": NOTHING,
     "faults/test_dead_owners.py": SQLITE,
     "faults/test_demo.py": SQLITE,
     "faults/test_freezes.py": SQLITE,
     "faults/test_full_disk.py": SQLITE,
     "faults/test_gateway_crashes.py": SQLITE,
-    "faults/test_gateway_crashes.py::test_a_crowd_on_two_gateways_of_which_one_is_killed_keeps_the_limit": NOTHING,
     "faults/test_interrupts.py": SQLITE,
     "faults/test_killed_writes.py": SQLITE,
     "faults/test_nats.py": SQLITE,
@@ -62,14 +57,13 @@ ROWS: dict[str, frozenset[str] | None] = {
 }
 
 
-def is_for_later(path: str, test: str, stores: frozenset[str]) -> bool:
+def is_for_later(path: str, stores: frozenset[str]) -> bool:
     """Whether a test of this file (below tests/) on these stores is left to `make test-all`."""
-    place = f"{path}::{test}"
-    rows = [row for row in ROWS if place == row or place.startswith((f"{row}/", f"{row}::"))]
+    rows = [row for row in ROWS if path == row or path.startswith(f"{row}/")]
     if not rows:
         return False
     allowed = ROWS[max(rows, key=len)]
-    return allowed is NOTHING or not stores <= allowed
+    return allowed is None or not stores <= allowed
 
 
 def stores_of(item: pytest.Item) -> frozenset[str]:
@@ -92,7 +86,5 @@ def _names(value: Any) -> Iterator[str]:
 def divide(items: list[pytest.Item]) -> None:
     """What is left to `make test-all` carries the mark `full`."""
     for item in items:
-        path = item.path.relative_to(FOLDER).as_posix()
-        test = item.name.partition("[")[0]
-        if is_for_later(path, test, stores_of(item)):
+        if is_for_later(item.path.relative_to(FOLDER).as_posix(), stores_of(item)):
             item.add_marker(pytest.mark.full)

@@ -118,6 +118,7 @@ def test_a_caller_dies_and_the_next_one_goes_by_the_contract(
     come_again(ledger, bank, death, policy, asynchronous=False)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("policy", ["retry", "park"])
 @pytest.mark.parametrize("death", DEATHS, ids=lambda death: death.name)
 def test_an_asynchronous_caller_dies_and_the_next_one_goes_by_the_contract(
