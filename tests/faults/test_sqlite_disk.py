@@ -101,8 +101,10 @@ def test_a_store_that_cannot_be_made_for_want_of_space_can_be_made_later(small_d
 
 
 @pytest.fixture
-def shared_place():
+def shared_place(tmp_path):
     """A directory that others may enter and read, not write; the runner's own are closed to them."""
+    # What is imported late is imported now: where the library lies may be closed to them as well.
+    assert attempt(str(tmp_path / "own.db")).endswith("written")
     with tempfile.TemporaryDirectory() as place:
         Path(place).chmod(0o555)
         yield Path(place)
