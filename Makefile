@@ -1,15 +1,17 @@
 # `make test` and `make serve` are each enough on their own; both set up what is missing first.
 #
 #   make test ARGS="-k refund"    only some of its tests; with test-all, of all but the soaks
+#   make bench ROWS=memory,redis  only some rows; ARGS="--quick --markdown --json" are the rest of its options
 #   make setup PYTHON=python3.12  another interpreter (default: the first of at least 3.11 that is found)
 
 PYTHON ?=
 EXTRAS ?= dev,all
 ARGS ?=
+ROWS ?=
 
 BIN := .venv/bin
 STAMP := .venv/.installed
-TYPED := src tests tools $(wildcard examples)
+TYPED := src tests tools bench $(wildcard examples)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup serve demo test test-all check format bench docs soak clean
@@ -67,7 +69,7 @@ format: setup
 	$(BIN)/ruff check --fix .
 
 bench: setup
-	$(BIN)/semel bench $(ARGS)
+	$(BIN)/python -m bench $(if $(ROWS),--rows $(ROWS)) $(ARGS)
 
 docs: setup
 	$(BIN)/python -m tools.check_docs
@@ -78,4 +80,4 @@ soak: setup
 
 clean:
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find src tests tools $(wildcard examples) -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests tools bench $(wildcard examples) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -57,7 +57,7 @@ class Refund:
     attempts=3,
     backoff="1ms",
 )
-def issue_refund(payment_id: str, amount_minor: int, reason: str, key: semel.Key) -> Refund:
+def issue_refund(payment_id: str, amount_minor: int, reason: str, key: semel.Key = semel.filled) -> Refund:
     """Refund a payment, in minor units."""
     return Refund(provider.refund(payment_id, amount_minor, reason, idempotency_key=key), amount_minor)
 

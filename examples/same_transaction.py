@@ -30,7 +30,7 @@ ACCOUNTS = f"example_accounts_{RUN}"
     value="high",
     lease="1s",  # short, so that nobody waits a minute here for a process that is dead
 )
-def transfer(source: str, target: str, amount: int, books: semel.Transaction) -> str:
+def transfer(source: str, target: str, amount: int, books: semel.Transaction = semel.filled) -> str:
     """Move money between two accounts. Commits together with the record that it happened, or not at all."""
     # The one difference between the two databases: how a statement names its parameters.
     mark = "?" if isinstance(books.connection, sqlite3.Connection) else "%s"

@@ -43,7 +43,7 @@ def in_sent_box(key: semel.Key, **_: Any) -> Any:
 
 
 @tool_contract(class_="irreversible", ignore=("body",), probe=in_sent_box, lease="1s")
-def send_email(to: str, subject: str, body: str, key: semel.Key) -> str:
+def send_email(to: str, subject: str, body: str, key: semel.Key = semel.filled) -> str:
     """Send an e-mail; the answer is its message id."""
     server.send(message_id(key), to, subject, body)
     return message_id(key)

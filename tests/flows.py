@@ -12,9 +12,9 @@ import orjson
 
 from semel.errors import SemelError
 from semel.flow.flow import Flow, Policy
-from semel.flow.gate import LockPolicy
+from semel.flow.lock import LockPolicy
 from semel.flow.model import Message
-from semel.flow.values import Answer, Caller
+from semel.flow.values import Caller, JsonAnswer
 from semel.kernel.clock import SYSTEM, Clock
 from semel.stores.base import Store
 from semel.stores.documents import Document, Scan
@@ -90,7 +90,7 @@ async def _play(test: Awaitable[None], world: World) -> None:
         await world.close()
 
 
-async def told(asked: Awaitable[Answer]) -> tuple[str, dict[str, Any]]:
+async def told(asked: Awaitable[JsonAnswer]) -> tuple[str, dict[str, Any]]:
     """How an attempt ended: "done", "replayed" or the code of the refusal; and what was said."""
     try:
         answer = await asked
@@ -99,5 +99,5 @@ async def told(asked: Awaitable[Answer]) -> tuple[str, dict[str, Any]]:
     return "replayed" if answer.replayed else "done", orjson.loads(answer.body)
 
 
-async def shelf(flow: Flow, name: str, tenant: str = "acme") -> list[Document]:
-    return list((await flow.cabinet.scan(Scan(tenant, name, 10_000))).documents)
+async def index(flow: Flow, name: str, tenant: str = "acme") -> list[Document]:
+    return list((await flow.document_store.scan(Scan(tenant, name, 10_000))).documents)

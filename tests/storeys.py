@@ -34,9 +34,10 @@ ROWS: dict[str, frozenset[str] | None] = {
     "model": EMBEDDED,
     "gateway": EMBEDDED,
     "gateway/test_two_gateways.py": NOTHING,
-    # They measure, and start servers for that.
-    "unit/test_bench_gateway.py": NOTHING,
-    "unit/test_bench_servers.py": NOTHING,
+    # They start servers, and measure.
+    "bench": SQLITE,
+    "bench/test_gateway.py": NOTHING,
+    "bench/test_servers.py": NOTHING,
     "temporal": NOTHING,
     # One death of each kind.
     "faults": NOTHING,

@@ -44,7 +44,7 @@ def was_delivered(key: semel.Key, **_: Any) -> Any:
     lease="1s",
     probe=was_delivered,
 )
-def deliver(customer: str, text: str, key: semel.Key) -> str:
+def deliver(customer: str, text: str, key: semel.Key = semel.filled) -> str:
     """The message is in the customer's mailbox; its id."""
     append(mailbox(), f"<{key}> to {customer}: {text}")
     die_if(UNRECORDED)
@@ -55,7 +55,7 @@ def deliver(customer: str, text: str, key: semel.Key) -> str:
 def send_notice(customer: str, text: str) -> str:
     """What the workflow asks for; Temporal runs it again until it hears of an end."""
     append(Path(os.environ[ATTEMPTS]), f"{customer}: {text}")
-    message_id: str = deliver(customer, text)
+    message_id = deliver(customer, text)
     die_if(UNREPORTED)
     return message_id
 

@@ -1,8 +1,9 @@
 """Semel: claim a key once, settle it once, let everyone else read the settlement."""
 
 from semel import errors
-from semel.call.declare import tool_contract
+from semel.call.declare import GuardedTool, tool_contract
 from semel.call.drive import current_fence, current_key
+from semel.contract.filled import filled
 from semel.contract.handlers import Job, handler
 from semel.contract.result import (
     Approval,
@@ -24,6 +25,7 @@ __all__ = [
     "CannotTell",
     "DedupWindow",
     "DidNotHappen",
+    "GuardedTool",
     "Happened",
     "Job",
     "Key",
@@ -36,6 +38,7 @@ __all__ = [
     "current_fence",
     "current_key",
     "errors",
+    "filled",
     "handler",
     "open",
     "tool_contract",

@@ -13,17 +13,17 @@ import orjson
 import pytest
 
 from semel.errors import StoreUnavailable
-from semel.flow import shelves
+from semel.flow import indexes
 from semel.flow.flow import Flow
-from semel.flow.gate import Lock, LockPolicy
+from semel.flow.lock import Lock, LockPolicy
 from semel.flow.model import job_of, run_of
 from semel.flow.problems import Problem
-from semel.flow.values import Answer, Caller
+from semel.flow.values import Caller, JsonAnswer
 from semel.stores.base import Query, Store
 from semel.stores.documents import Commit, Count
 from semel.testing import WrappedStore
 from tests.fake_clock import FakeClock
-from tests.flows import ANN, BEN, World, played, shelf, told
+from tests.flows import ANN, BEN, World, index, played, told
 from tests.stores import Kind
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ async def end(flow: Flow, run_id: str) -> None:
 
 
 async def slots(flow: Flow, tenant: str = "acme") -> set[str]:
-    return {document.id for document in await shelf(flow, shelves.SLOTS, tenant)}
+    return {document.id for document in await index(flow, indexes.SLOTS, tenant)}
 
 
 async def until_settled(flow: Flow, key: str, caller: Caller = ANN) -> dict[str, Any]:
@@ -84,9 +84,9 @@ async def test_of_ten_callers_at_once_on_two_gateways_exactly_two_get_the_two_sl
         for run_id in admitted:
             await end(one, run_id)
         # No key of this round may stand in the way of the next: those that were refused have left nothing.
-        assert len(await shelf(one, shelves.KEYS)) == LIMIT
-        for document in await shelf(one, shelves.KEYS):
-            await one.cabinet.commit("acme", {}, drop=(document.id,))
+        assert len(await index(one, indexes.KEYS)) == LIMIT
+        for document in await index(one, indexes.KEYS):
+            await one.document_store.commit("acme", {}, drop=(document.id,))
 
 
 @played
@@ -108,7 +108,7 @@ async def test_a_refusal_names_what_is_full_and_keeps_nothing(world):
     word, details = await told(flow.runs.start(ANN, "w", "second", {}))
     assert (word, details) == ("max_concurrent_runs_reached", {"current": 1, "limit": 1, "scope": "tenant"})
     assert await flow.keys.find("acme", "run", "second") is None
-    assert len(await shelf(flow, shelves.OUTBOX)) == 1
+    assert len(await index(flow, indexes.OUTBOX)) == 1
 
 
 @played
@@ -162,7 +162,7 @@ async def test_twenty_callers_with_one_key_get_one_run(world):
         assert len({answer["run_id"] for answer in answers}) == 1
         assert await slots(one) == {answers[0]["run_id"]}
         await end(one, answers[0]["run_id"])
-    assert len(await shelf(one, shelves.RUNS)) == ROUNDS
+    assert len(await index(one, indexes.RUNS)) == ROUNDS
 
 
 @played
@@ -205,7 +205,7 @@ async def test_run_job_and_rerun_keys_are_of_separate_scopes(world):
     await define(flow)
     assert (await told(flow.runs.start(ANN, "w", "k", {})))[0] == "done"
     assert (await told(flow.jobs.create(ANN, "k", "t", {}, None, {})))[0] == "done"
-    assert len(await shelf(flow, shelves.KEYS)) == 2
+    assert len(await index(flow, indexes.KEYS)) == 2
 
 
 @played
@@ -228,7 +228,7 @@ async def test_a_refused_request_leaves_its_key_to_another_payload(world):
     await define(flow, input_schema={"type": "object", "required": ["amount"]})
     assert (await told(flow.runs.start(ANN, "none", "k", {})))[0] == "workflow_not_found"
     assert (await told(flow.runs.start(ANN, "w", "k", {})))[0] == "input_invalid"
-    assert await shelf(flow, shelves.KEYS) == []
+    assert await index(flow, indexes.KEYS) == []
     assert (await told(flow.runs.start(ANN, "w", "k", {"amount": 1})))[0] == "done"
 
 
@@ -237,7 +237,7 @@ async def test_a_replay_needs_neither_slot_nor_lock_nor_workflow_nor_a_valid_inp
     flow, other = world.flow(lock=LockPolicy(wait_us=1_000)), world.flow()
     await define(flow, limit=1)
     first = await flow.runs.start(ANN, "w", "k", {"amount": 1})
-    await Lock(other.cabinet, LockPolicy(), lambda: None).take("acme")
+    await Lock(other.document_store, LockPolicy(), lambda: None).take("acme")
     replay = (first.body, True)
     assert await flow.runs.start(ANN, "w", "k", {"amount": 1}) == replay
     await other.workflows.put("acme", "w", {"steps": [], "input_schema": {"required": ["reason"]}})
@@ -304,7 +304,7 @@ async def test_after_its_window_a_key_is_new(world):
     assert (word, len({first["run_id"], second["run_id"]})) == ("done", 2)
 
 
-async def is_kept(flow: Flow, clock: FakeClock, repeat: Callable[[], Awaitable[Answer]]) -> bool:
+async def is_kept(flow: Flow, clock: FakeClock, repeat: Callable[[], Awaitable[JsonAnswer]]) -> bool:
     """Whether the key is honoured over many windows of a minute, swept and unswept."""
     words = []
     for _ in range(3):
@@ -316,7 +316,7 @@ async def is_kept(flow: Flow, clock: FakeClock, repeat: Callable[[], Awaitable[A
 
 
 async def closes_a_minute_from_now(
-    flow: Flow, clock: FakeClock, repeat: Callable[[], Awaitable[Answer]]
+    flow: Flow, clock: FakeClock, repeat: Callable[[], Awaitable[JsonAnswer]]
 ) -> bool:
     """Whether the key's window of a minute has just begun, swept or not; the last repeat is a new request."""
     clock.advance(59)
@@ -333,7 +333,7 @@ async def test_while_its_run_lives_a_key_is_honoured_and_its_window_begins_with_
     await define(flow)
     _, run = await told(flow.runs.start(ANN, "w", "k", {}))
 
-    def repeat() -> Awaitable[Answer]:
+    def repeat() -> Awaitable[JsonAnswer]:
         return flow.runs.start(ANN, "w", "k", {})
 
     assert await is_kept(flow, clock, repeat)
@@ -350,7 +350,7 @@ async def test_while_its_job_lives_a_key_is_honoured_and_its_window_begins_with_
     terms = {"expires_in": "1d", "reason": ""}
     _, job = await told(flow.jobs.create(ANN, "k", "t", {}, terms, {}))
 
-    def repeat() -> Awaitable[Answer]:
+    def repeat() -> Awaitable[JsonAnswer]:
         return flow.jobs.create(ANN, "k", "t", {}, terms, {})
 
     assert await is_kept(flow, clock, repeat)  # while it waits for a person
@@ -375,7 +375,7 @@ async def test_while_its_rerun_lives_a_key_is_honoured_though_the_first_run_is_f
     clock.advance(60)
     await flow.upkeep.run_once()
     assert (await told(flow.runs.rerun(ANN, run["run_id"], "a", "k")))[0] == "run_not_found"
-    assert await shelf(flow, shelves.KEYS) == []
+    assert await index(flow, indexes.KEYS) == []
 
 
 @played
@@ -406,7 +406,7 @@ async def test_twenty_callers_with_one_key_create_one_job(world):
     )
     assert len({answer.body for answer in answers}) == 1
     assert [answer.replayed for answer in answers].count(False) == 1
-    assert len(await shelf(one, shelves.ready("t"))) == 1
+    assert len(await index(one, indexes.ready("t"))) == 1
 
 
 # --- lost replies ----------------------------------------------------------------------------------------
@@ -435,7 +435,7 @@ def writes(kind: str) -> Callable[[Commit], bool]:
 
 def lossy(world: World) -> tuple[Flow, LostReply]:
     flow = world.flow(wrap=LostReply)
-    store = flow.cabinet.store
+    store = flow.document_store.store
     assert isinstance(store, LostReply)
     return flow, store
 
@@ -454,8 +454,8 @@ async def test_a_run_whose_answer_was_lost_is_not_begun_again_after_it_has_gone_
     store.chosen, store.meanwhile = writes("run_"), finish
     _, said = await told(flow.runs.start(ANN, "s", key, {}))
     assert (await flow.runs.get("acme", said["run_id"]))["status"] == "succeeded"
-    assert len(await shelf(flow, shelves.RUNS)) == 1
-    assert await shelf(flow, shelves.ready("t")) == []
+    assert len(await index(flow, indexes.RUNS)) == 1
+    assert await index(flow, indexes.ready("t")) == []
 
 
 @pytest.mark.parametrize("key", ["k", None], ids=["with a key", "without"])
@@ -495,7 +495,7 @@ def creates_run(query: Query[Any]) -> bool:
 async def test_a_holder_frozen_past_the_locks_life_does_not_over_admit(world):
     clock = FakeClock()
     frozen_flow, other = world.flow(clock, wrap=Frozen), world.flow(clock)
-    store = frozen_flow.cabinet.store
+    store = frozen_flow.document_store.store
     assert isinstance(store, Frozen)
     await define(other, limit=1)
     store.chosen = creates_run
@@ -517,7 +517,7 @@ async def test_a_holder_frozen_past_the_locks_life_does_not_over_admit(world):
 async def test_a_frozen_caller_whose_key_went_to_another_is_told_no_lie(world):
     clock = FakeClock()
     frozen_flow, other = world.flow(clock, wrap=Frozen), world.flow(clock)
-    store = frozen_flow.cabinet.store
+    store = frozen_flow.document_store.store
     assert isinstance(store, Frozen)
     await define(other, limit=5)
     store.chosen = creates_run
@@ -540,14 +540,14 @@ by_lock = pytest.mark.parametrize("world", ["lock"], indirect=True)
 async def test_what_creates_a_run_checks_the_lock_itself(world):
     clock = FakeClock()
     frozen_flow, other = world.flow(clock, wrap=Frozen), world.flow(clock)
-    store = frozen_flow.cabinet.store
+    store = frozen_flow.document_store.store
     assert isinstance(store, Frozen)
     await define(other, limit=5)
     store.chosen = creates_run
     frozen = asyncio.ensure_future(told(frozen_flow.runs.start(ANN, "w", None, {})))
     await store.reached.wait()
     clock.advance(RESERVED_S)
-    await Lock(other.cabinet, LockPolicy(), lambda: None).take("acme")
+    await Lock(other.document_store, LockPolicy(), lambda: None).take("acme")
     store.thawed.set()
     assert (await frozen)[0] == "admission_gate_unavailable"
     assert await slots(other) == set()
@@ -558,10 +558,10 @@ async def test_what_creates_a_run_checks_the_lock_itself(world):
 async def test_no_gate_in_time_is_a_refusal_that_keeps_nothing(world):
     flow = world.flow(lock=LockPolicy(wait_us=20_000))
     await define(flow)
-    lock = Lock(flow.cabinet, LockPolicy(), lambda: None)
+    lock = Lock(flow.document_store, LockPolicy(), lambda: None)
     tag = await lock.take("acme")
     assert (await told(flow.runs.start(ANN, "w", "k", {})))[0] == "admission_gate_unavailable"
-    assert (await shelf(flow, shelves.KEYS), world.failures) == ([], [])
+    assert (await index(flow, indexes.KEYS), world.failures) == ([], [])
     await lock.give_back("acme", tag)
     assert (await told(flow.runs.start(ANN, "w", "k", {})))[0] == "done"
 
@@ -571,7 +571,7 @@ async def test_no_gate_in_time_is_a_refusal_that_keeps_nothing(world):
 async def test_the_lock_of_one_tenant_does_not_stop_another(world):
     flow = world.flow(lock=LockPolicy(wait_us=20_000))
     await define(flow, tenant="globex")
-    await Lock(flow.cabinet, LockPolicy(), lambda: None).take("acme")
+    await Lock(flow.document_store, LockPolicy(), lambda: None).take("acme")
     assert (await told(flow.runs.start(Caller("globex", "gus"), "w", "k", {})))[0] == "done"
 
 
@@ -580,7 +580,7 @@ async def test_the_lock_of_one_tenant_does_not_stop_another(world):
 async def test_only_the_token_that_holds_the_lock_gives_it_back(world):
     clock = FakeClock()
     flow = world.flow(clock)
-    lock = Lock(flow.cabinet, LockPolicy(wait_us=0), lambda: None)
+    lock = Lock(flow.document_store, LockPolicy(wait_us=0), lambda: None)
     late = await lock.take("acme")
     clock.advance(10)
     present = await lock.take("acme")
@@ -631,7 +631,7 @@ POINTS = range(1, 10)
 async def test_a_process_that_dies_in_the_middle_leaves_a_key_that_heals(world):
     clock = FakeClock()
     doomed, other = world.flow(clock, wrap=Mortal), world.flow(clock)
-    store = doomed.cabinet.store
+    store = doomed.document_store.store
     assert isinstance(store, Mortal)
     died = 0
     for point in POINTS:
@@ -686,7 +686,7 @@ CONTEXTS = {
 @played
 async def test_a_cleanup_that_fails_is_counted_by_context_and_done_later(world, context):
     flow = world.flow(wrap=Failing, lock=LockPolicy(wait_us=20_000))
-    store = flow.cabinet.store
+    store = flow.document_store.store
     assert isinstance(store, Failing)
     await define(flow, limit=1, input_schema={"required": ["ok"]})
     body: dict[str, Any] = {"ok": 1}
@@ -713,7 +713,7 @@ async def obstruct(flow: Flow, context: str) -> Callable[[], Awaitable[None]]:
         _, run = await told(flow.runs.start(ANN, "w", None, {"ok": 1}))
         return lambda: end(flow, run["run_id"])
     if context == "gate_unavailable":
-        lock = Lock(flow.cabinet, LockPolicy(), lambda: None)
+        lock = Lock(flow.document_store, LockPolicy(), lambda: None)
         tag = await lock.take("acme")
         return lambda: lock.give_back("acme", tag)
     return lambda: asyncio.sleep(0)
@@ -752,9 +752,9 @@ async def test_a_caller_that_goes_away_in_the_middle_leaves_nothing_poisoned(wor
     # On this clock no reservation lapses: what is left behind stays, and is found.
     clock = FakeClock()
     flow, other = world.flow(clock, wrap=Gated), world.flow(clock)
-    store = flow.cabinet.store
+    store = flow.document_store.store
     assert isinstance(store, Gated)
-    await flow.cabinet.now_us()
+    await flow.document_store.now_us()
     went_away = 0
     for point in POINTS:
         ann = Caller(f"tenant-{point}", "ann")
@@ -809,7 +809,7 @@ async def test_an_id_that_is_none_is_not_found_whatever_it_looks_like(world):
 
 @pytest.mark.parametrize("world", ["atomic"], indirect=True)
 @played
-async def test_names_with_every_allowed_sign_do_not_meet_on_a_shelf(world):
+async def test_names_with_every_allowed_sign_do_not_meet_on_a_index(world):
     flow = world.flow()
     await flow.workflows.put_tenant("acme", 10)
     names = ["status:running", "status.running", "a:b", "a", "w" * 128]
@@ -831,10 +831,10 @@ async def test_what_was_admitted_is_written_whole(world):
     steps = [{"id": "a", "topic": "t"}, {"id": "b", "topic": "t", "approval": True}]
     await flow.workflows.put("acme", "s", {"steps": steps})
     _, said = await told(flow.runs.start(ANN, "s", "k", {"x": 1}))
-    (document,) = await shelf(flow, shelves.RUNS)
+    (document,) = await index(flow, indexes.RUNS)
     run = run_of(document.body)
-    jobs = [job_of(each.body) for each in await shelf(flow, shelves.LIVE)]
+    jobs = [job_of(each.body) for each in await index(flow, indexes.LIVE)]
     assert {job.job_id for job in jobs} == {step.job_id for step in run.steps}
-    assert len(await shelf(flow, shelves.timeline(run.run_id))) == run.seq
-    assert len(await shelf(flow, shelves.OUTBOX)) == 3
+    assert len(await index(flow, indexes.timeline(run.run_id))) == run.seq
+    assert len(await index(flow, indexes.OUTBOX)) == 3
     assert said["run_id"] == run.run_id

@@ -13,7 +13,7 @@ import semel
 from semel.audit import events
 from semel.audit.verify import verify
 from semel.errors import ApprovalError, ApprovalRejected, ApprovalRequired, EffectFailed
-from semel.flow import shelves
+from semel.flow import indexes
 from semel.flow.flow import Flow
 from semel.flow.progress import HAND_BACK_S
 from semel.ledger.ledger import Ledger
@@ -53,7 +53,7 @@ class Scene:
 
     def __init__(self, world: World, clock: FakeClock) -> None:
         self.flow: Flow = world.flow(clock)
-        self.store: Store = self.flow.cabinet.store
+        self.store: Store = self.flow.document_store.store
         self.ledger = Ledger(self.store, tenant="acme")
 
     async def call(self, amount: int = 5, conversation: str = "c", principal: str = "bot") -> str:
@@ -388,8 +388,8 @@ async def test_where_no_gateway_runs_nothing_of_old_questions_is_left(world, clo
         for _ in range(3):  # what is late ends first, and is forgotten later
             await asyncio.to_thread(scene.ledger.sweeper.run_once)
             clock.advance(100 * DAY_S)
-    for shelf in (shelves.APPROVALS, shelves.DUE_CALLS, shelves.OUTBOX, shelves.EXPIRY):
-        assert await scene.store.aask(Count("acme", shelf)) == 0, shelf
+    for index in (indexes.APPROVALS, indexes.DUE_CALLS, indexes.OUTBOX, indexes.EXPIRY):
+        assert await scene.store.aask(Count("acme", index)) == 0, index
 
 
 @pytest.mark.parametrize("status", ["approved", "rejected"])

@@ -36,7 +36,7 @@ def clock() -> FakeClock:
 
 
 async def log(flow: Flow) -> list[Event]:
-    events = await flow.cabinet.store.aask(ReadEvents(tenant="acme"))
+    events = await flow.document_store.store.aask(ReadEvents(tenant="acme"))
     return list(events)
 
 
@@ -109,7 +109,7 @@ async def test_whoever_tries_to_decide_on_their_own_submission_is_in_the_log(wor
     assert (refused.key, refused.digest) == (job_id, waiting.digest)
     assert (await told(flow.approvals.decide(BEN, job_id, status)))[0] == "done"
     assert [each.kind for each in await log(flow)] == ["waiting", "refused", status]
-    assert (await asyncio.to_thread(verify, flow.cabinet.store, tenants=("acme",))).whole
+    assert (await asyncio.to_thread(verify, flow.document_store.store, tenants=("acme",))).whole
 
 
 @played
@@ -135,7 +135,7 @@ def _sealed(store: Store) -> None:
 async def test_what_a_seal_was_made_over_is_kept_beside_it(world, clock):
     flow = world.flow(clock)
     await started(flow)
-    store = flow.cabinet.store
+    store = flow.document_store.store
     await asyncio.to_thread(_sealed, store)
     [seal] = await store.aask(ReadSeals())
     leaves = await asyncio.to_thread(read, store, 0, 1)
@@ -152,11 +152,11 @@ async def test_an_edited_decision_is_a_finding(world, clock):
     created = await flow.jobs.create(ANN, None, "t", {"amount": 5}, True, {})
     job_id = orjson.loads(created.body)["job_id"]
     await flow.approvals.decide(BEN, job_id, "rejected")
-    store = flow.cabinet.store
+    store = flow.document_store.store
     document = (await store.aask(Fetch("acme", (job_id,)))).documents[job_id]
     body = document.body.replace(b'"status":"rejected"', b'"status":"approved"')
     assert job_of(body).decision != job_of(document.body).decision
-    draft = Draft(job_id, body, document.places)
+    draft = Draft(job_id, body, document.entries)
     assert (await store.aask(Commit("acme", "ab" * 16, {job_id: document.tag}, (draft,)))).done
     found = await asyncio.to_thread(verify, store)
     [difference] = found.differences
@@ -169,6 +169,6 @@ async def test_the_doctor_counts_keys_of_runs_and_jobs_of_every_tenant_among_wha
     await started(flow, key="k-1")
     await flow.jobs.create(ANN, "k-2", "t", {}, None, {})
     await flow.jobs.create(Caller("umbra", "eve"), "k-3", "t", {}, None, {})
-    findings = await asyncio.to_thread(examine, flow.cabinet.store, "acme")
+    findings = await asyncio.to_thread(examine, flow.document_store.store, "acme")
     [loss] = [finding for finding in findings if finding.subject == "loss"]
     assert "0 settled and 0 open keys of tools and 3 keys of runs and jobs are forgotten" in loss.text

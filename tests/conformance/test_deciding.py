@@ -11,16 +11,16 @@ from typing import Any, TypeVar
 import orjson
 import pytest
 
-from semel.flow import shelves
+from semel.flow import indexes
 from semel.flow.flow import Flow
 from semel.flow.problems import Problem
-from semel.flow.values import Answer, Caller
+from semel.flow.values import Caller, JsonAnswer
 from semel.kernel.clock import rfc3339
 from semel.stores.base import Query
 from semel.stores.documents import Fetch
 from semel.testing import WrappedStore
 from tests.fake_clock import START_US, FakeClock
-from tests.flows import ANN, BEN, World, played, shelf, told
+from tests.flows import ANN, BEN, World, index, played, told
 from tests.stores import Kind
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ async def ask_about_a_step(flow: Flow, *after: str) -> tuple[str, str]:
     return run_id, run["steps"][0]["job_id"]
 
 
-async def refusal(asked: Awaitable[Answer]) -> str:
+async def refusal(asked: Awaitable[JsonAnswer]) -> str:
     word, _ = await told(asked)
     assert word not in ("done", "replayed")
     return word
@@ -319,12 +319,12 @@ async def test_a_rejected_step_skips_what_depends_on_it_and_fails_the_run(world)
     run = await flow.runs.get("acme", run_id)
     assert [step["status"] for step in run["steps"]] == ["denied", "skipped", "skipped"]
     assert (run["status"], run["error"]["code"]) == ("failed", "step_denied")
-    assert await shelf(flow, shelves.SLOTS) == []
+    assert await index(flow, indexes.SLOTS) == []
     assert (await flow.jobs.get("acme", job_id))["error"]["code"] == "approval_rejected"
 
 
 @played
-async def test_a_question_stands_on_the_shelf_of_its_status(world, clock):
+async def test_a_question_stands_in_the_index_of_its_status(world, clock):
     flow = world.flow(clock)
     ids = [await ask_about_a_job(flow, expires_in="1h") for _ in range(4)]
     await flow.approvals.decide(BEN, ids[0], "approved")
@@ -365,7 +365,7 @@ async def test_of_forty_deciders_at_once_one_decides_and_everyone_is_told_the_tr
         shown = await flows[1].approvals.get("acme", job_id)
         (first,) = (said for word, said in results if word == "done")
         assert shown["status"] == first["status"]
-    announced = [each for each in await shelf(flows[0], shelves.OUTBOX) if "approval:" in each.id]
+    announced = [each for each in await index(flows[0], indexes.OUTBOX) if "approval:" in each.id]
     assert len(announced) == ROUNDS
 
 
@@ -397,7 +397,7 @@ class Interrupted(WrappedStore):
 @played
 async def test_a_decision_that_ends_the_run_under_another_decider_is_still_told_as_it_is(world, status):
     slow, quick = world.flow(wrap=Interrupted), world.flow()
-    store = slow.cabinet.store
+    store = slow.document_store.store
     assert isinstance(store, Interrupted)
     _, job_id = await ask_about_a_step(quick)
     store.meanwhile = lambda: quick.approvals.decide(BEN, job_id, "rejected")

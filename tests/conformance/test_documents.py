@@ -21,14 +21,14 @@ from semel.kernel.clock import SYSTEM
 from semel.kernel.record import Address
 from semel.stores.base import Query, ReadEvents, SealEvents, Store
 from semel.stores.documents import (
+    Capacity,
     Commit,
     Committed,
     Count,
     Document,
     Draft,
+    Entry,
     Fetch,
-    Place,
-    Room,
     Scan,
     Tenants,
     Weigh,
@@ -42,7 +42,7 @@ from tests.stores import CONFORMING, Kind
 
 T = TypeVar("T")
 
-# The largest score that a store has to keep exactly: what a double has room for.
+# The largest score that a store has to keep exactly: what a double can hold.
 HIGHEST = 2**53 - 1
 
 MEBIBYTE = 1 << 20
@@ -52,8 +52,8 @@ def fresh() -> str:
     return SYSTEM.token().hex()
 
 
-def on(shelf: str, score: int = 0) -> tuple[Place, ...]:
-    return (Place(shelf, score),)
+def on(index: str, score: int = 0) -> tuple[Entry, ...]:
+    return (Entry(index, score),)
 
 
 def commit(
@@ -62,24 +62,24 @@ def commit(
     tag: str = "",
     expect: Mapping[str, str | None] | None = None,
     drop: tuple[str, ...] = (),
-    room: tuple[Room, ...] = (),
+    capacity: tuple[Capacity, ...] = (),
 ) -> Commit:
-    return Commit(tenant, tag or fresh(), expect or {}, put, drop, room)
+    return Commit(tenant, tag or fresh(), expect or {}, put, drop, capacity)
 
 
 def written(door: Door, *put: Draft, tenant: str = "acme") -> list[Document]:
     """The documents as they stand after they were written."""
     asked = commit(*put, tenant=tenant)
     assert door.ask(asked).done
-    return [Document(draft.id, draft.body, asked.tag, draft.places) for draft in put]
+    return [Document(draft.id, draft.body, asked.tag, draft.entries) for draft in put]
 
 
 def fetched(door: Door, *ids: str, tenant: str = "acme") -> dict[str, Document]:
     return dict(door.ask(Fetch(tenant, ids)).documents)
 
 
-def scanned(door: Door, shelf: str, tenant: str = "acme", limit: int = 1_000) -> list[str]:
-    return [document.id for document in door.ask(Scan(tenant, shelf, limit)).documents]
+def scanned(door: Door, index: str, tenant: str = "acme", limit: int = 1_000) -> list[str]:
+    return [document.id for document in door.ask(Scan(tenant, index, limit)).documents]
 
 
 # --- weight ----------------------------------------------------------------------------------------------
@@ -105,10 +105,10 @@ def test_a_tenants_documents_weigh_what_their_bodies_have(door):
 
 
 def test_a_document_comes_back_as_it_was_written(door):
-    draft = Draft("run-1", b"body", (Place("runs", 7), Place("due", 9)))
+    draft = Draft("run-1", b"body", (Entry("runs", 7), Entry("due", 9)))
     asked = commit(draft)
     assert door.ask(asked) == Committed(True, START_US, {})
-    document = Document("run-1", b"body", asked.tag, (Place("runs", 7), Place("due", 9)))
+    document = Document("run-1", b"body", asked.tag, (Entry("runs", 7), Entry("due", 9)))
     answer = door.ask(Fetch("acme", ("run-1",)))
     assert (answer.documents, answer.now_us) == ({"run-1": document}, START_US)
     (same,) = door.ask(Scan("acme", "runs", 10)).documents
@@ -120,14 +120,14 @@ def test_what_comes_back_has_the_types_that_it_was_written_with(door):
     written(door, Draft("run-1", b"body", on("runs", 7)))
     (document,) = fetched(door, "run-1").values()
     assert type(document) is Document
-    assert [type(place) for place in document.places] == [Place]
-    assert [type(part) for part in (*document[:3], *document.places[0])] == [str, bytes, str, str, int]
+    assert [type(entry) for entry in document.entries] == [Entry]
+    assert [type(part) for part in (*document[:3], *document.entries[0])] == [str, bytes, str, str, int]
 
 
 def test_places_come_back_in_the_order_in_which_they_were_given(door):
-    places = (Place("z", 3), Place("a", 1), Place("m", 2))
-    written(door, Draft("run-1", b"", places))
-    assert fetched(door, "run-1")["run-1"].places == places
+    entries = (Entry("z", 3), Entry("a", 1), Entry("m", 2))
+    written(door, Draft("run-1", b"", entries))
+    assert fetched(door, "run-1")["run-1"].entries == entries
 
 
 def test_fetching_leaves_out_what_is_absent_and_tells_each_document_once(door):
@@ -176,12 +176,12 @@ def test_a_body_of_mebibytes_comes_back(door, size):
     assert fetched(door, "run-2")["run-2"].body == body[::-1]
 
 
-def test_a_document_may_stand_on_many_shelves(door):
-    places = tuple(Place(f"shelf-{number}", number) for number in range(50))
-    written(door, Draft("run-1", b"", places))
-    assert all(scanned(door, place.shelf) == ["run-1"] for place in places)
-    written(door, Draft("run-1", b"", places[:1]))
-    assert [place.shelf for place in places if door.ask(Count("acme", place.shelf))] == ["shelf-0"]
+def test_a_document_may_stand_in_many_indexes(door):
+    entries = tuple(Entry(f"index-{number}", number) for number in range(50))
+    written(door, Draft("run-1", b"", entries))
+    assert all(scanned(door, entry.index_name) == ["run-1"] for entry in entries)
+    written(door, Draft("run-1", b"", entries[:1]))
+    assert [entry.index_name for entry in entries if door.ask(Count("acme", entry.index_name))] == ["index-0"]
 
 
 # --- expectations ----------------------------------------------------------------------------------------
@@ -282,7 +282,7 @@ def test_a_repeat_does_not_drop_what_was_written_since(door):
 
 
 def test_a_repeat_is_recognised_in_a_full_house(door):
-    asked = commit(Draft("run", b"1", on("slots")), expect={"run": None}, room=(Room("slots", 1),))
+    asked = commit(Draft("run", b"1", on("slots")), expect={"run": None}, capacity=(Capacity("slots", 1),))
     assert door.ask(asked).done
     assert door.ask(asked) == Committed(True, START_US, {})
     assert door.ask(Count("acme", "slots")) == 1
@@ -318,20 +318,22 @@ def test_a_commit_that_only_drops_finds_its_document_gone_when_asked_again(door)
     assert door.ask(asked) == Committed(False, START_US, {"run": None})
 
 
-# --- room ------------------------------------------------------------------------------------------------
+# --- capacity -----------------------------------------------------------------------------------------------
 
 
-def test_there_is_room_while_fewer_than_the_limit_stand_on_the_shelf(door):
-    room = Room("slots", 3)
-    answers = [door.ask(commit(Draft(f"run-{n}", b"", on("slots", n)), room=(room,))) for n in range(5)]
-    assert answers == [Committed(True, START_US, {})] * 3 + [Committed(False, START_US, {}, room, 3)] * 2
+def test_there_is_room_while_fewer_than_the_limit_stand_on_the_index(door):
+    capacity = Capacity("slots", 3)
+    answers = [
+        door.ask(commit(Draft(f"run-{n}", b"", on("slots", n)), capacity=(capacity,))) for n in range(5)
+    ]
+    assert answers == [Committed(True, START_US, {})] * 3 + [Committed(False, START_US, {}, capacity, 3)] * 2
     assert scanned(door, "slots") == ["run-0", "run-1", "run-2"]
 
 
 def test_a_commit_without_room_writes_nothing(door):
     before = written(door, Draft("run-0", b"", on("slots")), Draft("job", b"", on("jobs")))
     attempt = commit(
-        Draft("run-1", b"", on("slots")), Draft("key", b""), drop=("job",), room=(Room("slots", 1),)
+        Draft("run-1", b"", on("slots")), Draft("key", b""), drop=("job",), capacity=(Capacity("slots", 1),)
     )
     assert not door.ask(attempt).done
     assert fetched(door, "run-0", "run-1", "job", "key") == {document.id: document for document in before}
@@ -340,66 +342,70 @@ def test_a_commit_without_room_writes_nothing(door):
 
 def test_room_is_counted_before_the_commit_also_for_one_who_stands_there_already(door):
     written(door, Draft("run", b"1", on("slots")))
-    room = Room("slots", 1)
-    assert door.ask(commit(Draft("run", b"2", on("slots")), room=(room,))).full == room
-    assert door.ask(commit(drop=("run",), room=(room,))).full == room
+    capacity = Capacity("slots", 1)
+    assert door.ask(commit(Draft("run", b"2", on("slots")), capacity=(capacity,))).full == capacity
+    assert door.ask(commit(drop=("run",), capacity=(capacity,))).full == capacity
     assert fetched(door, "run")["run"].body == b"1"
 
 
 def test_many_may_enter_at_once_where_there_is_room_for_one(door):
     """A condition on what was before, not on what will be: a run enters with all that belongs to it."""
     drafts = [Draft(f"run-{number}", b"", on("slots")) for number in range(3)]
-    assert door.ask(commit(*drafts, room=(Room("slots", 1),))).done
+    assert door.ask(commit(*drafts, capacity=(Capacity("slots", 1),))).done
     assert door.ask(Count("acme", "slots")) == 3
 
 
 @pytest.mark.parametrize("limit", [0, 1, 2, 5])
-def test_a_full_shelf_is_counted_exactly_also_where_the_limit_was_lowered(door, limit):
+def test_a_full_index_is_counted_exactly_also_where_the_limit_was_lowered(door, limit):
     written(door, *(Draft(f"run-{number}", b"", on("slots", number)) for number in range(5)))
-    answer = door.ask(commit(Draft("run", b""), room=(Room("slots", limit),)))
-    assert answer == Committed(False, START_US, {}, Room("slots", limit), 5)
+    answer = door.ask(commit(Draft("run", b""), capacity=(Capacity("slots", limit),)))
+    assert answer == Committed(False, START_US, {}, Capacity("slots", limit), 5)
 
 
 def test_a_limit_of_zero_is_never_room(door):
-    room = Room("slots", 0)
-    assert door.ask(commit(Draft("run", b""), room=(room,))) == Committed(False, START_US, {}, room, 0)
+    capacity = Capacity("slots", 0)
+    assert door.ask(commit(Draft("run", b""), capacity=(capacity,))) == Committed(
+        False, START_US, {}, capacity, 0
+    )
 
 
-def test_the_first_full_shelf_of_several_is_told(door):
-    written(door, Draft("run", b"", (Place("small", 1), Place("large", 1))))
-    rooms = (Room("empty", 1), Room("large", 2), Room("small", 1), Room("large", 1))
-    assert door.ask(commit(Draft("new", b""), room=rooms)) == Committed(False, START_US, {}, rooms[2], 1)
-    assert door.ask(commit(Draft("new", b""), room=rooms[:2])).done
+def test_the_first_full_index_of_several_is_told(door):
+    written(door, Draft("run", b"", (Entry("small", 1), Entry("large", 1))))
+    capacities = (Capacity("empty", 1), Capacity("large", 2), Capacity("small", 1), Capacity("large", 1))
+    assert door.ask(commit(Draft("new", b""), capacity=capacities)) == Committed(
+        False, START_US, {}, capacities[2], 1
+    )
+    assert door.ask(commit(Draft("new", b""), capacity=capacities[:2])).done
 
 
 def test_expectations_are_judged_before_any_room(door):
     (run,) = written(door, Draft("run", b"", on("slots")))
-    answer = door.ask(commit(Draft("run", b"2"), expect={"run": None}, room=(Room("slots", 1),)))
+    answer = door.ask(commit(Draft("run", b"2"), expect={"run": None}, capacity=(Capacity("slots", 1),)))
     assert answer == Committed(False, START_US, {"run": run}, None, 0)
 
 
-def test_who_leaves_the_shelf_makes_room(door):
-    room = (Room("slots", 1),)
+def test_who_leaves_the_index_makes_room(door):
+    capacity = (Capacity("slots", 1),)
     written(door, Draft("one", b"", on("slots")))
     written(door, Draft("one", b"", on("done")))
-    assert door.ask(commit(Draft("two", b"", on("slots")), room=room)).done
+    assert door.ask(commit(Draft("two", b"", on("slots")), capacity=capacity)).done
     assert door.ask(commit(drop=("two",))).done
-    assert door.ask(commit(Draft("three", b"", on("slots")), room=room)).done
+    assert door.ask(commit(Draft("three", b"", on("slots")), capacity=capacity)).done
 
 
-# --- places ----------------------------------------------------------------------------------------------
+# --- entries ----------------------------------------------------------------------------------------------
 
 
 def test_a_replacement_moves_the_document_to_its_new_places(door):
-    written(door, Draft("job", b"1", (Place("due", 5), Place("jobs", 1))))
-    written(door, Draft("job", b"2", (Place("jobs", 8), Place("done", 9))))
+    written(door, Draft("job", b"1", (Entry("due", 5), Entry("jobs", 1))))
+    written(door, Draft("job", b"2", (Entry("jobs", 8), Entry("done", 9))))
     assert (scanned(door, "due"), scanned(door, "jobs"), scanned(door, "done")) == ([], ["job"], ["job"])
     assert list(door.ask(Scan("acme", "jobs", 10, upto=7)).documents) == []
-    assert door.ask(Scan("acme", "jobs", 10)).documents[0].places == (Place("jobs", 8), Place("done", 9))
+    assert door.ask(Scan("acme", "jobs", 10)).documents[0].entries == (Entry("jobs", 8), Entry("done", 9))
 
 
 def test_a_replacement_without_places_stands_nowhere(door):
-    written(door, Draft("job", b"1", (Place("due", 5), Place("jobs", 1))))
+    written(door, Draft("job", b"1", (Entry("due", 5), Entry("jobs", 1))))
     (nowhere,) = written(door, Draft("job", b"2"))
     assert (scanned(door, "due"), door.ask(Count("acme", "jobs"))) == ([], 0)
     assert fetched(door, "job") == {"job": nowhere}
@@ -412,8 +418,8 @@ def test_a_replacement_at_the_same_places_stands_there_once_with_its_new_body(do
     assert door.ask(Count("acme", "jobs")) == 1
 
 
-def test_a_dropped_document_is_gone_from_every_shelf(door):
-    written(door, Draft("job", b"1", (Place("due", 5), Place("jobs", 1))), Draft("other", b"", on("jobs", 2)))
+def test_a_dropped_document_is_gone_from_every_index(door):
+    written(door, Draft("job", b"1", (Entry("due", 5), Entry("jobs", 1))), Draft("other", b"", on("jobs", 2)))
     assert door.ask(commit(drop=("job",))).done
     assert fetched(door, "job") == {}
     assert (scanned(door, "due"), scanned(door, "jobs")) == ([], ["other"])
@@ -440,8 +446,8 @@ def test_the_last_of_two_drafts_of_one_document_stands(door):
 
 # --- scanning --------------------------------------------------------------------------------------------
 
-# Scores and ids in the order of a shelf: by number, then byte by byte.
-SHELF = [
+# Scores and ids in the order of an index: by number, then byte by byte.
+INDEX = [
     (-HIGHEST, "low"),
     (-1, "z"),
     (0, "a"),
@@ -465,8 +471,8 @@ SHELF = [
 
 
 def fill(door: Door) -> None:
-    """The shelf is as above, and the ids of two that share a name are told apart by their scores."""
-    drafts = [Draft(name(entry), b"", on("shelf", entry[0])) for entry in SHELF]
+    """The index is as above, and the ids of two that share a name are told apart by their scores."""
+    drafts = [Draft(name(entry), b"", on("index", entry[0])) for entry in INDEX]
     for draft in sorted(drafts, key=lambda draft: draft.id[::-1]):
         written(door, draft)
 
@@ -476,19 +482,19 @@ def name(entry: tuple[int, str]) -> str:
     return "a0" if entry == (0, "a") else entry[1]
 
 
-IDS = [name(entry) for entry in SHELF]
+IDS = [name(entry) for entry in INDEX]
 
 
-def test_a_shelf_is_scanned_by_score_then_byte_by_byte(door):
+def test_an_index_is_scanned_by_score_then_byte_by_byte(door):
     fill(door)
-    assert scanned(door, "shelf") == IDS
-    newest = door.ask(Scan("acme", "shelf", 100, newest=True)).documents
+    assert scanned(door, "index") == IDS
+    newest = door.ask(Scan("acme", "index", 100, newest=True)).documents
     assert [document.id for document in newest] == IDS[::-1]
 
 
 def expected(limit: int, newest: bool, after: tuple[int, str] | None, upto: int | None) -> list[str]:
     """The scan, said in another way: each entry by itself is in or out."""
-    entries = [(score, id_) for (score, _), id_ in zip(SHELF, IDS, strict=True)]
+    entries = [(score, id_) for (score, _), id_ in zip(INDEX, IDS, strict=True)]
     chosen = [
         entry
         for entry in (reversed(entries) if newest else entries)
@@ -517,7 +523,7 @@ UPTO = [None, -HIGHEST, -2, 0, 1, 2, 9, START_US, HIGHEST]
 def test_after_upto_and_limit_choose_their_part_in_every_combination(door, newest, limit):
     fill(door)
     for after, upto in itertools.product(AFTER, UPTO):
-        answer = door.ask(Scan("acme", "shelf", limit, newest, after, upto))
+        answer = door.ask(Scan("acme", "index", limit, newest, after, upto))
         assert [document.id for document in answer.documents] == expected(limit, newest, after, upto), (
             after,
             upto,
@@ -531,10 +537,10 @@ def test_pages_show_every_document_once(door, newest, limit):
     fill(door)
     seen: list[str] = []
     after = None
-    while page := door.ask(Scan("acme", "shelf", limit, newest, after)).documents:
+    while page := door.ask(Scan("acme", "index", limit, newest, after)).documents:
         assert len(page) <= limit
         seen += [document.id for document in page]
-        after = (score_on(page[-1], "shelf"), page[-1].id)
+        after = (score_on(page[-1], "index"), page[-1].id)
     assert seen == (IDS[::-1] if newest else IDS)
 
 
@@ -544,20 +550,20 @@ def test_a_limit_of_nothing_shows_nothing(door):
     assert list(door.ask(Scan("acme", "runs", 0, newest=True)).documents) == []
 
 
-def test_an_empty_shelf_is_empty(door):
+def test_an_empty_index_is_empty(door):
     answer = door.ask(Scan("acme", "nothing", 10))
     assert (list(answer.documents), answer.now_us) == ([], START_US)
     assert door.ask(Count("acme", "nothing")) == 0
 
 
 def test_a_scan_shows_other_places_of_its_documents_but_goes_by_its_own(door):
-    written(door, Draft("a", b"", (Place("one", 1), Place("two", 20))))
-    written(door, Draft("b", b"", (Place("one", 2), Place("two", 10))))
+    written(door, Draft("a", b"", (Entry("one", 1), Entry("two", 20))))
+    written(door, Draft("b", b"", (Entry("one", 2), Entry("two", 10))))
     assert (scanned(door, "one"), scanned(door, "two")) == (["a", "b"], ["b", "a"])
-    assert len(door.ask(Scan("acme", "two", 10)).documents[0].places) == 2
+    assert len(door.ask(Scan("acme", "two", 10)).documents[0].entries) == 2
 
 
-def test_counting_counts_every_document_of_the_shelf_and_no_other(door):
+def test_counting_counts_every_document_of_the_index_and_no_other(door):
     written(door, *(Draft(f"run-{number}", b"", on("runs", number % 3)) for number in range(40)))
     written(door, Draft("job", b"", on("jobs")), Draft("nowhere", b""))
     assert (door.ask(Count("acme", "runs")), door.ask(Count("acme", "jobs"))) == (40, 1)
@@ -580,12 +586,12 @@ def test_two_tenants_do_not_meet(door):
 def test_what_one_tenant_has_takes_no_room_from_another(door):
     written(door, Draft("run", b"", on("slots")), tenant="globex")
     assert door.ask(
-        commit(Draft("run", b"", on("slots")), expect={"run": None}, room=(Room("slots", 1),))
+        commit(Draft("run", b"", on("slots")), expect={"run": None}, capacity=(Capacity("slots", 1),))
     ).done
 
 
-def due(door: Door, shelf: str, upto: int | None = None) -> list[str]:
-    told: Sequence[str] = door.ask(Tenants(shelf, upto))
+def due(door: Door, index: str, upto: int | None = None) -> list[str]:
+    told: Sequence[str] = door.ask(Tenants(index, upto))
     return sorted(told)
 
 
@@ -607,7 +613,7 @@ def test_tenants_are_told_by_the_stores_clock_unless_a_score_is_given(door, cloc
     assert due(door, "due") == ["acme"]
 
 
-def test_a_tenant_is_no_longer_told_once_its_documents_have_left_the_shelf(door):
+def test_a_tenant_is_no_longer_told_once_its_documents_have_left_the_index(door):
     written(door, Draft("one", b"", on("due", 1)), Draft("two", b"", on("due", 5)))
     assert door.ask(commit(drop=("one",))).done
     assert (due(door, "due", 1), due(door, "due", 5)) == ([], ["acme"])
@@ -678,14 +684,14 @@ def test_any_text_is_an_id(door):
     assert door.ask(Count("acme", "all")) == 0
 
 
-def test_any_text_is_the_name_of_a_shelf(door):
+def test_any_text_is_the_name_of_a_index(door):
     for number, text in enumerate(HOSTILE):
         written(door, Draft(f"run-{number}", b"", on(text, number)))
     assert [scanned(door, text) for text in HOSTILE] == [[f"run-{number}"] for number in range(len(HOSTILE))]
     assert [door.ask(Count("acme", text)) for text in HOSTILE] == [1] * len(HOSTILE)
     assert [due(door, text, HIGHEST) for text in HOSTILE] == [["acme"]] * len(HOSTILE)
-    full = [door.ask(commit(room=(Room(text, 1),))).full for text in HOSTILE]
-    assert full == [Room(text, 1) for text in HOSTILE]
+    full = [door.ask(commit(capacity=(Capacity(text, 1),))).full for text in HOSTILE]
+    assert full == [Capacity(text, 1) for text in HOSTILE]
 
 
 def test_any_text_is_a_tenant(door):
@@ -725,7 +731,7 @@ def test_every_answer_tells_the_stores_own_time(door, clock):
     now_us = clock.now_us()
     assert door.ask(commit(Draft("run", b""))).now_us == now_us
     assert door.ask(commit(expect={"run": None})).now_us == now_us
-    assert door.ask(commit(room=(Room("slots", 0),))).now_us == now_us
+    assert door.ask(commit(capacity=(Capacity("slots", 0),))).now_us == now_us
     assert door.ask(Fetch("acme", ("run",))).now_us == now_us
     assert door.ask(Scan("acme", "runs", 1)).now_us == now_us
 
@@ -749,7 +755,7 @@ def test_what_one_handle_wrote_another_reads_and_replaces_at_once(house, clock):
 
 @shared_only
 def test_a_repeat_is_recognised_by_another_handle(house, clock):
-    asked = commit(Draft("run", b"1", on("slots")), expect={"run": None}, room=(Room("slots", 1),))
+    asked = commit(Draft("run", b"1", on("slots")), expect={"run": None}, capacity=(Capacity("slots", 1),))
     assert house.open(clock).ask(asked).done
     assert house.open(clock).ask(asked).done
 
@@ -816,18 +822,18 @@ def in_threads(work: Callable[[int], T]) -> list[T]:
     return list(got.values())
 
 
-def test_a_shelf_takes_exactly_its_limit_however_many_come_at_once(stores):
-    room = Room("slots", 100)
+def test_an_index_takes_exactly_its_limit_however_many_come_at_once(stores):
+    capacity = Capacity("slots", 100)
 
     def enter(number: int) -> int:
         ids = [f"run-{number}-{turn}" for turn in range(TURNS)]
         answers = [
             stores[number % len(stores)].ask(
-                commit(Draft(id_, b"", on("slots")), expect={id_: None}, room=(room,))
+                commit(Draft(id_, b"", on("slots")), expect={id_: None}, capacity=(capacity,))
             )
             for id_ in ids
         ]
-        assert all(answer.done or (answer.full, answer.count) == (room, 100) for answer in answers)
+        assert all(answer.done or (answer.full, answer.count) == (capacity, 100) for answer in answers)
         return sum(answer.done for answer in answers)
 
     assert sum(in_threads(enter)) == 100
@@ -835,14 +841,14 @@ def test_a_shelf_takes_exactly_its_limit_however_many_come_at_once(stores):
 
 
 def test_never_do_more_than_the_limit_hold_a_slot_while_they_come_and_go(stores):
-    room = Room("slots", 3)
+    capacity = Capacity("slots", 3)
 
     def come_and_go(number: int) -> list[int]:
         """How many held a slot, each time that this one did."""
         store, counted = stores[number % len(stores)], []
         for turn in range(TURNS // 4):
             id_ = f"run-{number}-{turn}"
-            if store.ask(commit(Draft(id_, b"", on("slots")), room=(room,))).done:
+            if store.ask(commit(Draft(id_, b"", on("slots")), capacity=(capacity,))).done:
                 counted.append(store.ask(Count("acme", "slots")))
                 assert store.ask(commit(drop=(id_,))).done
         return counted
@@ -876,17 +882,17 @@ def test_whoever_reads_sees_all_of_a_commit_or_nothing(stores):
 
     def write(store: Store) -> None:
         for turn in range(TURNS):
-            drafts = [Draft(name, b"%d" % turn, on(f"shelf-{turn % 2}")) for name in names]
+            drafts = [Draft(name, b"%d" % turn, on(f"index-{turn % 2}")) for name in names]
             assert store.ask(commit(*drafts)).done
 
     def read(store: Store) -> None:
         seen = store.ask(Fetch("acme", names)).documents.values()
         assert len(seen) in (0, 3)
         assert len({(document.tag, document.body) for document in seen}) <= 1
-        shelf = store.ask(Scan("acme", "shelf-0", 10)).documents
-        assert len({document.tag for document in shelf}) <= 1
-        assert all(document.places == on("shelf-0") for document in shelf)
-        assert store.ask(Count("acme", "shelf-1")) in (0, 3)
+        index = store.ask(Scan("acme", "index-0", 10)).documents
+        assert len({document.tag for document in index}) <= 1
+        assert all(document.entries == on("index-0") for document in index)
+        assert store.ask(Count("acme", "index-1")) in (0, 3)
 
     def write_or_read(number: int) -> None:
         store = stores[number % len(stores)]
@@ -903,10 +909,10 @@ def test_whoever_reads_sees_all_of_a_commit_or_nothing(stores):
 
 def test_tasks_of_one_loop_see_each_other_in_their_commits(stores):
     """They may share a transaction, and still no two of them get the same."""
-    room = Room("slots", 7)
+    capacity = Capacity("slots", 7)
 
     async def enter_all() -> tuple[list[Committed], list[Committed]]:
-        entering = [commit(Draft(f"run-{n}", b"", on("slots")), room=(room,)) for n in range(40)]
+        entering = [commit(Draft(f"run-{n}", b"", on("slots")), capacity=(capacity,)) for n in range(40)]
         taking = [commit(Draft("key", b"%d" % n), expect={"key": None}) for n in range(40)]
         answers = await asyncio.gather(*(stores[0].aask(query) for query in (*entering, *taking)))
         return answers[:40], answers[40:]
@@ -991,7 +997,7 @@ def test_a_commit_that_is_refused_tells_nothing(door: Door) -> None:
     written(door, Draft("a", b"1", on("full")))
     events = (told("job_1"),)
     assert not door.ask(Commit("acme", fresh(), {"a": None}, (Draft("a", b"2"),), events=events)).done
-    full = Commit("acme", fresh(), {}, (Draft("b", b"2"),), room=(Room("full", 1),), events=events)
+    full = Commit("acme", fresh(), {}, (Draft("b", b"2"),), capacity=(Capacity("full", 1),), events=events)
     assert not door.ask(full).done
     assert heard(door) == []
 

@@ -29,7 +29,7 @@ def nothing() -> None:
 
 def payment(
     bank: Bank,
-    policy: str,
+    policy: Any,
     *,
     name: str = "pay",
     asynchronous: bool = False,

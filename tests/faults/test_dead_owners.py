@@ -17,7 +17,7 @@ import semel
 from semel.audit.verify import verify
 from semel.kernel import owner
 from semel.kernel.record import OWNER_GONE, State
-from semel.ledger.explain import known
+from semel.ledger.explain import explained
 from tests.faults.bank import Bank
 from tests.faults.caller import Heard, acall, call
 from tests.faults.checks import assert_history_holds, only_record, until
@@ -165,9 +165,11 @@ def test_a_person_is_told_of_the_death_and_may_answer_at_once(
 ) -> None:
     killed_in_its_tool(start, "park")
     record = only_record(ledger)
-    text = known(record, ledger.records.history(record.asked.id), ledger.clock.now_us())
+    told = explained(record, ledger.records.history(record.asked.id), ledger.clock.now_us())
     assert record.state is State.PENDING
-    assert OWNER_GONE in text.lower()
+    assert OWNER_GONE in told["known"].lower()
+    assert told["choices"] == ["happened", "did_not_happen"]
+    assert "did it take effect" in told["question"]
     ledger.records.resolve(record.asked.id, "did_not_happen", by="ann")
     assert call(ledger, payment(bank, "park", lease=LONG_LEASE), note="second").receipt is not None
     assert_history_holds(ledger)

@@ -17,11 +17,11 @@ from typing import Any
 import httpx
 import pytest
 
-from semel.flow import shelves
+from semel.flow import indexes
 from semel.flow.bus.consumer import Consumer
 from semel.flow.bus.nats import NatsBus, NatsDelivery
 from semel.flow.bus.subjects import message_in
-from semel.flow.cabinet import Cabinet
+from semel.flow.document_store import DocumentStore
 from semel.flow.model import Message
 from semel.stores.base import Store
 from semel.stores.documents import Count
@@ -108,7 +108,7 @@ def check_decided(answer: httpx.Response, verb: str, by: str, *, again: bool) ->
 def until_all_is_sent(store_url: str, tenant: str) -> None:
     """The tenant's outbox is empty: whatever was to be published was taken by the bus."""
     with closing(open_store(store_url)) as store:
-        until(lambda: store.ask(Count(tenant, shelves.OUTBOX)) == 0, "the outbox is empty")
+        until(lambda: store.ask(Count(tenant, indexes.OUTBOX)) == 0, "the outbox is empty")
 
 
 async def kept(bus: NatsBus) -> list[Message]:
@@ -153,7 +153,7 @@ def consumer(bus: NatsBus, store: Store, tenant: str, found: list[str]) -> Consu
         if message.tenant == tenant:
             found.append(message.id)
 
-    return Consumer(bus, Cabinet(store), f"mailer-{tenant}", handle, about="approval")
+    return Consumer(bus, DocumentStore(store), f"mailer-{tenant}", handle, about="approval")
 
 
 # --- killed around the commit ---------------------------------------------------------------------------
@@ -242,7 +242,7 @@ def test_a_decision_while_the_bus_is_away_is_announced_once_it_is_back(
     )
     assert [job["job_id"] for job in leases.json()["jobs"]] == ([job_id] if verb == "approve" else [])
     with closing(open_store(url)) as store:
-        assert store.ask(Count(tenant, shelves.OUTBOX)) == 1
+        assert store.ask(Count(tenant, indexes.OUTBOX)) == 1
 
     own_nats.start()
     until_all_is_sent(url, tenant)

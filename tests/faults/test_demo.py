@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from semel.lab.demo import GUARDED, NAIVE, PARKED, Attempt, Lane, verdict
+from semel.lab.demo import GUARDED, NAIVE, PARKED, DemoAttempt, DemoLane, verdict
 
 
 def start(tmp_path: Path, *options: str) -> subprocess.Popen[str]:
@@ -58,8 +58,8 @@ def test_an_interrupted_demonstration_leaves_nothing_behind(tmp_path: Path) -> N
 # --- the verdict: what would make the demonstration fail --------------------------------------------------
 
 
-def attempts(lane: str, *endings: tuple[str, str]) -> list[Attempt]:
-    return [Attempt(lane, n, n, ended, "", answer, 1) for n, (ended, answer) in enumerate(endings, 1)]
+def attempts(lane: str, *endings: tuple[str, str]) -> list[DemoAttempt]:
+    return [DemoAttempt(lane, n, n, ended, "", answer, 1) for n, (ended, answer) in enumerate(endings, 1)]
 
 
 KILLED = ("killed", "")
@@ -67,12 +67,12 @@ UNKNOWN = ("refused", "OUTCOME_UNKNOWN")
 REPORTED = ("reported", "re_1")
 
 
-def as_told() -> list[Lane]:
+def as_told() -> list[DemoLane]:
     crashed = (KILLED, KILLED, KILLED, REPORTED)
-    naive = Lane(NAIVE, "naive", True, attempts(NAIVE, *crashed), 4, 4, 5_600_000)
-    guarded = Lane(GUARDED, "keyed", True, attempts(GUARDED, *crashed), 3, 1, 1_400_000, "done", "rec_1")
+    naive = DemoLane(NAIVE, "naive", True, attempts(NAIVE, *crashed), 4, 4, 5_600_000)
+    guarded = DemoLane(GUARDED, "keyed", True, attempts(GUARDED, *crashed), 3, 1, 1_400_000, "done", "rec_1")
     doubtful = attempts(PARKED, KILLED, UNKNOWN, UNKNOWN, UNKNOWN)
-    parked = Lane(PARKED, "unkeyed", False, doubtful, 1, 1, 1_400_000, "in_doubt", "rec_2")
+    parked = DemoLane(PARKED, "unkeyed", False, doubtful, 1, 1, 1_400_000, "in_doubt", "rec_2")
     return [naive, guarded, parked]
 
 

@@ -28,7 +28,7 @@ from semel.kernel.clock import SYSTEM
 from semel.ledger.ledger import Ledger
 from semel.stores.base import Store
 from semel.stores.urls import open_store
-from semel.worker.store_door import StoreDoor
+from semel.worker.store_jobs import StoreJobs
 from semel.worker.work import Worker
 from tests.faults.checks import PATIENCE_S
 from tests.nats_server import NatsServer, on_bus
@@ -66,7 +66,7 @@ async def stored(bus: NatsBus) -> int:
 
 
 def consumer(bus: NatsBus, store: Store, handle: Any, **terms: Any) -> Consumer:
-    return Consumer(bus, flow_on(store, bus).cabinet, "mailer", handle, backoff_s=0.0, **terms)
+    return Consumer(bus, flow_on(store, bus).document_store, "mailer", handle, backoff_s=0.0, **terms)
 
 
 def flow_on(store: Store, bus: NatsBus) -> Flow:
@@ -353,7 +353,7 @@ def test_a_worker_at_a_store_hears_doorbells_and_sends_what_its_jobs_announce(
     async def scene(bus: NatsBus) -> tuple[str, int]:
         flow, own = flow_on(store, bus), open_bus(server.url())
         handlers = {"email": Handler("email", lambda job: job.input, frozenset())}
-        door = StoreDoor(store, own, "acme", "w1")
+        door = StoreJobs(store, own, "acme", "w1")
         worker = Worker(
             door, Ledger(store, tenant="acme"), handlers, worker_id="w1", tell=lambda *_, **__: None
         )
@@ -436,7 +436,7 @@ def test_a_message_that_always_fails_is_read_as_a_dead_letter_and_retried_once(
 
     async def scene(bus: NatsBus) -> tuple[list[str], list[str]]:
         flow = flow_on(store, bus)
-        dead = DeadLetters(flow.cabinet, flow.keys)
+        dead = DeadLetters(flow.document_store, flow.keys)
         await bus.publish(APPROVED)
         await drain(consumer(bus, store, broken, deliveries_max=3))
         (letter,) = (await dead.list("acme", None, 10)).items

@@ -25,14 +25,14 @@ from semel.errors import StoreCorrupt, StoreUnavailable
 from semel.kernel.clock import SYSTEM
 from semel.stores.base import ReadEvents, SealEvents
 from semel.stores.documents import (
+    Capacity,
     Commit,
     Committed,
     Count,
     Document,
     Draft,
+    Entry,
     Fetch,
-    Place,
-    Room,
     Scan,
     Tenants,
 )
@@ -129,8 +129,8 @@ def deadlocks(server: PostgresServer) -> int:
     return (server.directory / "log").read_text(errors="replace").count("deadlock detected")
 
 
-def on(shelf: str, score: int = 0) -> tuple[Place, ...]:
-    return (Place(shelf, score),)
+def on(index: str, score: int = 0) -> tuple[Entry, ...]:
+    return (Entry(index, score),)
 
 
 def commit(
@@ -138,10 +138,10 @@ def commit(
     tenant: str = "acme",
     expect: Mapping[str, str | None] | None = None,
     drop: tuple[str, ...] = (),
-    room: tuple[Room, ...] = (),
+    capacity: tuple[Capacity, ...] = (),
     events: tuple[Event, ...] = (),
 ) -> Commit:
-    return Commit(tenant, SYSTEM.token().hex(), expect or {}, put, drop, room, events)
+    return Commit(tenant, SYSTEM.token().hex(), expect or {}, put, drop, capacity, events)
 
 
 def told(key: str, tenant: str = "acme", note: str = "") -> Event:
@@ -168,7 +168,7 @@ def chain(store: Any) -> tuple[bool, int, int]:
 def document(asked: Commit) -> Document:
     """The first that it writes, as it is found afterwards."""
     draft = asked.put[0]
-    return Document(draft.id, draft.body, asked.tag, draft.places)
+    return Document(draft.id, draft.body, asked.tag, draft.entries)
 
 
 def found(store: Any, id_: str, tenant: str = "acme") -> Document | None:
@@ -188,7 +188,7 @@ def all_at_once(store: Any, commits: list[Commit]) -> list[Committed]:
 
 def entry() -> Commit:
     """One that can be carried out once: afterwards the key is there, and the house is full."""
-    return commit(Draft("key", b"1", on("slots")), expect={"key": None}, room=(Room("slots", 1),))
+    return commit(Draft("key", b"1", on("slots")), expect={"key": None}, capacity=(Capacity("slots", 1),))
 
 
 def test_a_commit_whose_reply_was_lost_is_refused_and_found_done_when_asked_again(proxy, store, far):
@@ -241,7 +241,9 @@ def test_events_without_a_document_to_know_them_by_are_not_asked_for_again(proxy
 
 
 def test_what_was_asked_together_is_asked_again_together(proxy, store, far):
-    entering = [commit(Draft(f"run-{n}", b"", on("slots")), room=(Room("slots", 3),)) for n in range(5)]
+    entering = [
+        commit(Draft(f"run-{n}", b"", on("slots")), capacity=(Capacity("slots", 3),)) for n in range(5)
+    ]
     proxy.cuts_after = 0
     assert [answer.done for answer in all_at_once(far, entering)] == [True] * 3 + [False] * 2
     assert store.ask(Count("acme", "slots")) == 3
@@ -335,13 +337,13 @@ class Crowd:
         sit = commit(
             Draft(id_, b"sits", on("seats")),
             expect={id_: None},
-            room=(Room("seats", SEATS),),
+            capacity=(Capacity("seats", SEATS),),
             events=(told(f"{id_} sits"),),
         )
         answer = yield from self._insist(sit)
         self.most = max(self.most, (yield from self._insist(Count("acme", "seats"))))
         if not answer.done:
-            assert answer.full == sit.room[0]
+            assert answer.full == sit.capacity[0]
             self.full += 1
         else:
             leave = commit(
@@ -488,10 +490,12 @@ RACERS, TURNS = 4, 50
 
 
 def take_seats(url: str, name: str, start: Barrier, told: Queue[list[bool]]) -> None:
-    """In a process of its own: each turn all try for the only seat of a shelf. Tells which it got."""
+    """In a process of its own: each turn all try for the only seat of an index. Tells which it got."""
     store, got = open_store(url), []
     for turn in range(TURNS):
-        asked = commit(Draft(f"{name}-{turn}", b"", on(f"seat-{turn}")), room=(Room(f"seat-{turn}", 1),))
+        asked = commit(
+            Draft(f"{name}-{turn}", b"", on(f"seat-{turn}")), capacity=(Capacity(f"seat-{turn}", 1),)
+        )
         start.wait(PATIENCE_S)
         got.append(store.ask(asked).done)
     store.close()
@@ -560,7 +564,7 @@ def test_what_tasks_commit_in_one_tick_goes_out_together_each_with_its_own_answe
         commit(
             Draft(f"run-{number}", b"%d" % number, on("slots")),
             tenant=tenants[number % 3],
-            room=(Room("slots", 5),),
+            capacity=(Capacity("slots", 5),),
         )
         for number in range(60)
     ]
@@ -635,7 +639,7 @@ def test_of_one_tick_each_commit_tells_its_own_events_and_a_refused_one_none(sto
         commit(
             Draft(f"job-{number}", b"", on("slots")),
             tenant=tenants[number % 3],
-            room=(Room("slots", 5),),
+            capacity=(Capacity("slots", 5),),
             events=tuple(told(f"{number}.{part}", tenants[number % 3]) for part in range(number % 4)),
         )
         for number in range(60)
@@ -771,13 +775,13 @@ EVERYTHING = [
 ]
 DAMAGES: dict[str, tuple[str, list[Any]]] = {
     "no documents": ("ALTER TABLE documents RENAME TO gone", EVERYTHING),
-    "no places": (
+    "no entries": (
         "ALTER TABLE places RENAME TO gone",
         [*EVERYTHING[2:], Count("acme", "runs"), Tenants("x")],
     ),
     "no step": ("ALTER FUNCTION commit_documents_4 RENAME TO gone", EVERYTHING[:1]),
-    "no list of places": ("UPDATE documents SET places = '{}'", EVERYTHING),
-    "places that are none": ("UPDATE documents SET places = '[7]'", EVERYTHING),
+    "no list of entries": ("UPDATE documents SET places = '{}'", EVERYTHING),
+    "entries that are none": ("UPDATE documents SET places = '[7]'", EVERYTHING),
     "a score that is none": ("UPDATE documents SET places = '[[\"runs\", 1.5]]'", EVERYTHING),
     "a place without its document": ("DELETE FROM documents", EVERYTHING[2:]),
     "a place that its document denies": ("UPDATE documents SET places = '[]'", EVERYTHING[2:]),

@@ -24,7 +24,7 @@ from semel.stores.base import CountRecords, ListRecords, ReadEvents, ReadSeals
 from semel.stores.postgres import PostgresStore, statements
 from semel.stores.postgres.statements import Migration
 from semel.stores.postgres.trouble import Failure
-from semel.stores.postgres.wire import Link
+from semel.stores.postgres.wire import PostgresConnection
 from semel.stores.urls import open_store
 from tests.commands import A, B, claim, look, park, release, renew, retake, settle
 from tests.faults.bank import Bank
@@ -175,7 +175,7 @@ def conninfo(server: PostgresServer, user: str = USER) -> str:
 class SerializableStore(PostgresStore):
     """What an administrator makes of a store who insists on it: its own statements conflict for real."""
 
-    def _connect(self) -> Link:
+    def _connect(self) -> PostgresConnection:
         link = super()._connect()
         link.script("SET default_transaction_isolation = serializable")
         return link

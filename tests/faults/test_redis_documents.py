@@ -17,7 +17,7 @@ from semel.errors import StoreCorrupt, StoreUnavailable
 from semel.kernel.clock import SYSTEM, Clock
 from semel.kernel.record import Address, Record
 from semel.stores.base import AppendEvents, FindRecord, ReadEvents, SealEvents, Store, Sweep
-from semel.stores.documents import Commit, Count, Document, Draft, Fetch, Place, Room, Scan, Tenants
+from semel.stores.documents import Capacity, Commit, Count, Document, Draft, Entry, Fetch, Scan, Tenants
 from semel.stores.redis.nodes import slot_of
 from semel.stores.redis.packing import digest_of, document_digest, tenant_digest
 from semel.stores.urls import open_store
@@ -39,14 +39,14 @@ def commit(
     tenant: str = "acme",
     expect: Mapping[str, str | None] | None = None,
     drop: tuple[str, ...] = (),
-    room: tuple[Room, ...] = (),
+    capacity: tuple[Capacity, ...] = (),
     events: tuple[Event, ...] = (),
 ) -> Commit:
-    return Commit(tenant, SYSTEM.token().hex(), expect or {}, put, drop, room, events)
+    return Commit(tenant, SYSTEM.token().hex(), expect or {}, put, drop, capacity, events)
 
 
-def run(id_: str = "run", body: bytes = b"body", shelf: str = "runs", score: int = 1) -> Draft:
-    return Draft(id_, body, (Place(shelf, score),))
+def run(id_: str = "run", body: bytes = b"body", index: str = "runs", score: int = 1) -> Draft:
+    return Draft(id_, body, (Entry(index, score),))
 
 
 def told(id_: str = "job", kind: str = WAITING, tenant: str = "acme") -> Event:
@@ -169,7 +169,7 @@ def commits(store: Any) -> int:
 
 def test_a_commit_whose_reply_is_lost_is_done_once_and_asked_again_it_is_done(far, proxy, near):
     events = (told("job"), told("two"))
-    asked = commit(run(), run("two"), expect={"run": None}, room=(Room("runs", 1),), events=events)
+    asked = commit(run(), run("two"), expect={"run": None}, capacity=(Capacity("runs", 1),), events=events)
     proxy.drops_replies = True
     with pytest.raises(StoreUnavailable, match="did not answer in time"):
         far.ask(asked)
@@ -186,7 +186,7 @@ def test_a_commit_whose_reply_is_lost_is_done_once_and_asked_again_it_is_done(fa
 def test_a_reply_cut_in_the_middle_is_asked_for_again_by_the_store_itself(far, proxy, near, length):
     proxy.cuts_after = length
     event = told()
-    assert far.ask(commit(run(), expect={"run": None}, room=(Room("runs", 1),), events=(event,))).done
+    assert far.ask(commit(run(), expect={"run": None}, capacity=(Capacity("runs", 1),), events=(event,))).done
     assert commits(near) == 1
     assert heard(near) == [event]
 
@@ -256,7 +256,7 @@ def test_nothing_acknowledged_is_lost_and_no_slot_too_many_is_taken_when_the_ser
     found = documents(store, *acknowledged)
     assert {id_: document.tag for id_, document in found.items()} == acknowledged
     assert store.ask(Count("acme", "slots")) == 10
-    runs, jobs = (store.ask(Scan("acme", shelf, 100_000)).documents for shelf in ("runs", "jobs"))
+    runs, jobs = (store.ask(Scan("acme", index, 100_000)).documents for index in ("runs", "jobs"))
     assert [f"{document.id}-job" for document in runs] == [document.id for document in jobs]
     assert sorted(event.record_id for event in heard(store, limit=100_000)) == [
         document.id for document in runs
@@ -265,10 +265,10 @@ def test_nothing_acknowledged_is_lost_and_no_slot_too_many_is_taken_when_the_ser
 
 def admission(id_: str, slots: int | None = None) -> Commit:
     """A run, its job and a line of audit, together; the run holds a slot, if there are any."""
-    places = (Place("runs", 1), *(() if slots is None else (Place("slots", 1),)))
-    room = () if slots is None else (Room("slots", slots),)
-    drafts = Draft(id_, b"", places), run(f"{id_}-job", shelf="jobs")
-    return commit(*drafts, expect={id_: None}, room=room, events=(told(id_),))
+    entries = (Entry("runs", 1), *(() if slots is None else (Entry("slots", 1),)))
+    capacity = () if slots is None else (Capacity("slots", slots),)
+    drafts = Draft(id_, b"", entries), run(f"{id_}-job", index="jobs")
+    return commit(*drafts, expect={id_: None}, capacity=capacity, events=(told(id_),))
 
 
 def test_a_server_that_lost_acknowledged_commits_is_noticed_and_not_trusted(begin, opened):
@@ -338,7 +338,7 @@ def test_a_server_that_forgot_the_steps_is_told_them_again(server, store, manner
 def test_a_server_without_memory_refuses_and_nothing_is_half_written(begin, opened):
     server = begin(save="", maxmemory_policy="noeviction")
     store = opened(server.url())
-    first = commit(run(), room=(Room("runs", 1),))
+    first = commit(run(), capacity=(Capacity("runs", 1),))
     assert store.ask(first).done
     before = contents(server)
     server.ask("CONFIG", "SET", "maxmemory", "1mb")
@@ -456,11 +456,11 @@ def test_a_document_under_another_ones_key_is_damage(server, store):
         documents(store, "two")
 
 
-@pytest.mark.parametrize("name", ["document", "shelves", "heads"])
+@pytest.mark.parametrize("name", ["document", "indexes", "heads"])
 def test_something_else_under_a_key_is_damage_and_nothing_is_half_written(server, store, name):
     keys = {
         "document": document_key(),
-        "shelves": f"{LANE}s:{tenant_digest('acme').hex()}",
+        "indexes": f"{LANE}s:{tenant_digest('acme').hex()}",
         "heads": f"{LANE}heads",
     }
     server.ask("LPUSH", keys[name], "x")
@@ -574,18 +574,18 @@ def clocked(server: RedisServer) -> Iterator[tuple[Any, FakeClock]]:
 
 
 def test_nothing_has_a_time_to_live_and_nothing_is_left_of_what_was_removed(server, store):
-    places = tuple(Place(f"{'shelf' * 40}-{number}", number) for number in range(40))
-    assert store.ask(commit(Draft("run", b"x" * 5_000, places), run("two"))).done
+    entries = tuple(Entry(f"{'index' * 40}-{number}", number) for number in range(40))
+    assert store.ask(commit(Draft("run", b"x" * 5_000, entries), run("two"))).done
     keys: Any = server.ask("KEYS", "*")
     assert [server.ask("PTTL", key) for key in keys] == [-1] * len(keys)
-    assert store.ask(commit(Draft("run", b"", places[:3]), drop=("two",))).done
-    assert [store.ask(Count("acme", place.shelf)) for place in places] == [1] * 3 + [0] * 37
+    assert store.ask(commit(Draft("run", b"", entries[:3]), drop=("two",))).done
+    assert [store.ask(Count("acme", place.index_name)) for place in entries] == [1] * 3 + [0] * 37
     assert store.ask(commit(drop=("run",))).done
     assert set(contents(server)) == {b"semel:{semel}:meta", f"{LANE}lane".encode()}
 
 
 def test_a_scan_passes_over_what_leaves_its_place_meanwhile_and_reads_on(store, opened, server):
-    """Between the shelf and its documents one is removed and one moves: the page is full all the same."""
+    """Between the index and its documents one is removed and one moves: the page is full all the same."""
     other = opened(server.url())
     assert store.ask(commit(*(run(f"run-{number}", score=number) for number in range(9)))).done
     fetch, scenes = store._calls.call_all, iter([commit(run("run-2", score=20), drop=("run-0",))])
@@ -642,10 +642,12 @@ def port_of(store: Any, tenant: str) -> int:
 def test_tenants_are_spread_over_all_servers_and_each_has_its_own_documents(cluster, opened, manner):
     door = manner(opened(cluster.url()))
     for number, tenant in enumerate(TENANTS):
-        drafts = (run("run", tenant.encode(), score=number), run("job", shelf="due", score=-number))
-        answer = door.ask(commit(*drafts, tenant=tenant, expect={"run": None}, room=(Room("runs", 1),)))
+        drafts = (run("run", tenant.encode(), score=number), run("job", index="due", score=-number))
+        answer = door.ask(
+            commit(*drafts, tenant=tenant, expect={"run": None}, capacity=(Capacity("runs", 1),))
+        )
         assert answer.done
-        assert door.ask(commit(run("late"), tenant=tenant, room=(Room("runs", 1),))).count == 1
+        assert door.ask(commit(run("late"), tenant=tenant, capacity=(Capacity("runs", 1),))).count == 1
     assert len({port_of(door.store, tenant) for tenant in TENANTS}) == 3
     assert {documents(door, "run", tenant=tenant)["run"].body for tenant in TENANTS} == {
         tenant.encode() for tenant in TENANTS
@@ -674,8 +676,8 @@ def test_each_tenants_events_are_in_its_lane_and_found_by_their_id_from_anywhere
 def test_an_event_about_a_record_of_another_lane_is_told_in_the_lane_of_its_tenant(cluster, opened):
     store = opened(cluster.url())
     home = lane_of(store, "acme")
-    places = (Address("acme", "tool", f"key-{number}") for number in range(1_000))
-    far = next(at for at in places if store._desk.lane_of(digest_of(at)) != home)
+    entries = (Address("acme", "tool", f"key-{number}") for number in range(1_000))
+    far = next(at for at in entries if store._desk.lane_of(digest_of(at)) != home)
     record = store.perform(claim(A, far)).record
     event = about(record)
     assert store.ask(commit(run(), events=(event,))).done

@@ -130,10 +130,11 @@ def test_a_reply_that_comes_again_when_something_else_is_asked_is_not_the_answer
     questions += [ReadEvents(), ReadEvents(record_id=ids[1]), ReadSeals()]
     for first, second in itertools.permutations(questions, 2):
         repeated = proxy.repeated
-        proxy.repeats_to_next = True
-        assert told(far, first) == told(Door(near), first)
-        assert told(far, second) == told(Door(near), second)
-        assert proxy.repeated == repeated + 1
+        # Again where the second question went over a new connection: then nothing was there to come twice.
+        while proxy.repeated == repeated:
+            proxy.repeats_to_next = True
+            assert told(far, first) == told(Door(near), first)
+            assert told(far, second) == told(Door(near), second)
 
 
 def told(door: Door, question: Any) -> Any:

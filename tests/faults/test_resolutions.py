@@ -19,7 +19,7 @@ import pytest
 import semel
 from semel.errors import OwnershipLost, RecordNotInDoubt, ResultUnavailable
 from semel.gateway.server import embedded
-from semel.gateway.settings import Settings
+from semel.gateway.settings import GatewaySettings
 from semel.kernel.clock import SYSTEM
 from semel.kernel.record import Record, State
 from semel.ledger.ledger import Ledger
@@ -183,7 +183,7 @@ def test_without_a_value_the_next_caller_is_told_that_it_happened(
 @pytest.fixture
 def gateway(url: str, ledger: semel.Ledger) -> Iterator[httpx.Client]:
     """A gateway on the store of the frozen owner; ann is who asks."""
-    with embedded(Settings(url=url, dev=True), open_store(url)) as (where, _):
+    with embedded(GatewaySettings(url=url, dev=True), open_store(url)) as (where, _):
         headers = {"X-Principal-Id": "ann"}
         with httpx.Client(base_url=where, headers=headers, timeout=PATIENCE_S) as client:
             yield client

@@ -398,7 +398,7 @@ def test_sqlites_other_ways_to_end_it_are_refused_too(end, ledger):
         "ABORT", "START TRANSACTION", "PREPARE TRANSACTION 'x'", "COMMIT AND CHAIN", "DISCARD ALL",
         "RESET ALL",
         "SELECT 1; COMMIT; SELECT 1", "SELECT ';' AS a; /* a /* b */ */ COMMIT", "SELECT $x$;$x$; COMMIT",
-        "SELECT E'\\';' ; COMMIT", b"COMMIT",
+        "SELECT E'\\';' ; COMMIT", b"COMMIT", "SELECT 1 AS a$x$; COMMIT; SELECT 2 AS b$x$",
     ],
 )  # fmt: skip
 def test_postgres_has_more_words_for_it_and_takes_several_statements_at_once(words, ledger):
@@ -540,6 +540,71 @@ def test_nothing_may_stand_in_for_what_is_semels(statement, ledger):
     assert payments(ledger) == 0
 
 
+@pytest.mark.parametrize("url", [SQLITE], ids=["sqlite"], indirect=True)
+def test_nothing_may_be_renamed_to_stand_in_for_it_either(ledger):
+    def renamed(connection: Any) -> None:
+        connection.execute("CREATE TEMP TABLE mine AS SELECT * FROM main.semel_events WHERE 0")
+        connection.execute("ALTER TABLE mine RENAME TO semel_events")
+
+    with pytest.raises(ContractError, match="temporary"):
+        call(ledger, ending_tool("sqlite", renamed))
+    assert call(another_process(ledger), tool_of(ledger)) == "paid 1400 to acc-1"
+    assert_history_holds(ledger)
+
+
+@pytest.mark.parametrize("url", [SQLITE], ids=["sqlite"], indirect=True)
+def test_a_refusal_is_told_as_one_though_sqlite_asks_on_after_it(ledger):
+    with pytest.raises(ContractError, match="Semel's own"):
+        call(ledger, ending_tool("sqlite", lambda connection: connection.execute("REINDEX")))
+    assert payments(ledger) == 0
+
+
+# --- what the tool leaves behind ------------------------------------------------------------------------
+
+
+def failed_twice(connection: Any) -> None:
+    for _ in range(2):
+        connection.execute("INSERT INTO numbers VALUES (1)")
+
+
+def left_reading(connection: Any) -> None:
+    held.append(connection.execute("SELECT account FROM payments UNION ALL SELECT 'x'"))
+    held[-1].fetchone()
+    raise ValueError("no such account")
+
+
+held: list[Any] = []
+"""What a tool keeps beyond its call."""
+
+
+@pytest.mark.parametrize("fails", [failed_twice, left_reading])
+def test_a_tool_that_failed_holds_no_lock_whoever_holds_its_error_or_cursor(fails, ledger):
+    books(ledger, "CREATE TABLE IF NOT EXISTS numbers (id INTEGER PRIMARY KEY)")
+    with pytest.raises(EffectFailed) as failed:
+        call(ledger, ending_tool(ledger.store.name, fails))
+    assert failed.value.__cause__ is not None
+    assert payments(ledger) == 0
+    assert only_record(ledger).state is State.FAILED
+
+
+@pytest.mark.parametrize("url", [SQLITE], ids=["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    "leave",
+    [
+        lambda connection: held.append(connection.execute("SELECT 1 UNION SELECT 2")),
+        lambda connection: held.append(
+            connection.execute("INSERT INTO payments (account, amount) VALUES ('a', 1), ('b', 2) RETURNING 1")
+        ),
+        lambda connection: connection.set_progress_handler(lambda: 1, 1),
+    ],
+    ids=["a cursor that reads", "a cursor that writes", "a progress handler"],
+)
+def test_what_a_tool_left_on_its_connection_is_not_in_the_way_of_its_settlement(leave, ledger):
+    assert call(ledger, ending_tool("sqlite", leave)) == "paid"
+    assert payments(ledger) >= 1
+    assert only_record(ledger).state is State.DONE
+
+
 # --- what the tool's connection finds -------------------------------------------------------------------
 
 
@@ -570,6 +635,25 @@ def test_a_tool_does_not_meet_semels_tables_where_the_role_is_called_like_their_
         with pytest.raises(EffectFailed, match="events"):
             step.run(meddle)
         assert_history_holds(ledger)
+
+
+@on_postgres
+@pytest.mark.parametrize("name", ["records", "events", "meta"])
+@pytest.mark.parametrize(
+    "make",
+    ["CREATE TEMP TABLE {name} (id int)", "SELECT 1 AS id INTO TEMPORARY {name}"],
+    ids=["made", "selected"],
+)
+def test_temporary_tables_do_not_stand_in_for_semels_nor_are_they_there_for_the_next(make, name, ledger):
+    @semel.tool_contract(class_="write-non-idempotent")
+    def sort_out(number: int, books: semel.Transaction) -> int:
+        books.connection.execute(make.format(name=name))
+        return number
+
+    step = ledger.step(conversation="c", step="s")
+    assert [step.run(sort_out, number=number) for number in (1, 2)] == [1, 2]
+    assert {record.state for record in all_records(ledger)} == {State.DONE}
+    assert_history_holds(ledger)
 
 
 @on_postgres

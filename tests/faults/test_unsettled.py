@@ -112,20 +112,20 @@ def postgres_rows(store: Any, query: Query[Any]) -> int:
         "SELECT pg_stat_get_xact_tuples_fetched(c) + pg_stat_get_xact_tuples_returned(c) "
         "FROM (SELECT 'records'::regclass::oid AS c) AS counted"
     )
-    from semel.stores.postgres.statements import Step
+    from semel.stores.postgres.statements import Statement
 
     with store._pool.link() as link:
         link.script("BEGIN")
         try:
             store._answers.answer(link, query)
-            return int(link.run(Step(b"fetched", fetched.encode()))[0][0])
+            return int(link.run(Statement(b"fetched", fetched.encode()))[0][0])
         finally:
             link.script("ROLLBACK")
 
 
 def test_postgres_settles_without_touching_an_index(postgres):
     """Heap-only: as long as no index depends on a column that a settlement changes."""
-    from semel.stores.postgres.statements import Step
+    from semel.stores.postgres.statements import Statement
 
     store, _ = postgres
     depend = """
@@ -136,7 +136,7 @@ def test_postgres_settles_without_touching_an_index(postgres):
         WHERE i.indrelid = 'records'::regclass
     """
     with store._pool.link() as link:
-        indexed = {name for (name,) in link.run(Step(b"indexed", depend.encode()))}
+        indexed = {name for (name,) in link.run(Statement(b"indexed", depend.encode()))}
     assert {"due", "stopped", "closes"} <= indexed
     assert indexed.isdisjoint(
         ("state", "lease_until", "settled_at", "expires_at", "outcome", "note", "by_whom")

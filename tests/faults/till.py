@@ -15,7 +15,7 @@ import sys
 from typing import Any
 
 import semel
-from semel.stores.postgres.wire import Link
+from semel.stores.postgres.wire import PostgresConnection
 from semel.testing import crashing
 
 CREATE = "CREATE TABLE IF NOT EXISTS payments (account varchar(100), amount integer)"
@@ -80,14 +80,14 @@ def run(ledger: semel.Ledger, *, asynchronous: bool, dies: str = "") -> str:
 
 def die_in_commit() -> None:
     """The settlement is written and not committed: the process ends between the two."""
-    script = Link.script
+    script = PostgresConnection.script
 
-    def dying(link: Link, text: str) -> None:
+    def dying(link: PostgresConnection, text: str) -> None:
         if text == "COMMIT":
             die()
         script(link, text)
 
-    Link.script = dying  # type: ignore[method-assign, assignment]
+    PostgresConnection.script = dying  # type: ignore[method-assign, assignment]
 
 
 def main(told: dict[str, Any]) -> None:

@@ -14,15 +14,16 @@ import httpx
 import pytest
 
 from semel.flow.bus.base import Bus
-from semel.flow.cabinet import Cabinet
+from semel.flow.document_store import DocumentStore
 from semel.gateway.auth import ApiKeys
 from semel.gateway.server import embedded
 from semel.gateway.services import Services
-from semel.gateway.settings import Settings
+from semel.gateway.settings import GatewaySettings
 from semel.kernel.clock import SYSTEM
 from semel.stores.base import Store
 from semel.stores.memory import MemoryStore
 from tests.gateway.started import begin, park  # noqa: F401  fixtures
+from tests.patience import PATIENCE_S
 from tests.stores import BY_NAME, Kind
 
 EMBEDDED = (BY_NAME["memory"], BY_NAME["sqlite"])
@@ -39,11 +40,11 @@ class Served:
     def client(self, **headers: str) -> httpx.Client:
         """A client that sends these headers; `_` in a name is `-`."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return self.clients.enter_context(httpx.Client(base_url=self.url, headers=named, timeout=30))
+        return self.clients.enter_context(httpx.Client(base_url=self.url, headers=named, timeout=PATIENCE_S))
 
     def key(self, *roles: str, tenant: str = "acme", principal: str = "ann") -> str:
         """A new key with these roles."""
-        keys = ApiKeys(Cabinet(self.services.store))
+        keys = ApiKeys(DocumentStore(self.services.store))
         return asyncio.run(keys.create(tenant, principal, roles))[1]
 
     def holder(self, *roles: str, **whose: str) -> httpx.Client:
@@ -60,7 +61,7 @@ def serve() -> Iterator[Serve]:
     with ExitStack() as stack:
 
         def start(store: Store | None = None, bus: Bus | None = None, **settings: Any) -> Served:
-            chosen = Settings(**{"url": "memory://", "log": "all"} | settings)
+            chosen = GatewaySettings(**{"url": "memory://", "log": "all"} | settings)
             url, services = stack.enter_context(embedded(chosen, store or MemoryStore(), bus=bus))
             served = Served(url, services)
             stack.enter_context(served.clients)
@@ -76,7 +77,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Serve
         found = {}
         for kind in EMBEDDED:
             store = kind.open(tmp_path_factory.mktemp("gateway"), SYSTEM, True)
-            url, services = stack.enter_context(embedded(Settings(url="memory://", dev=True), store))
+            url, services = stack.enter_context(embedded(GatewaySettings(url="memory://", dev=True), store))
             found[kind.name] = Served(url, services)
             stack.enter_context(found[kind.name].clients)
         yield found

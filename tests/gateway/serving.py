@@ -323,19 +323,19 @@ def _meet(point: str, number: signal.Signals) -> None:
 
 
 def _watch_commits(reach: Callable[[str], None]) -> None:
-    from semel.flow.cabinet import Cabinet
+    from semel.flow.document_store import DocumentStore
     from semel.stores.documents import Commit
 
-    write = Cabinet.write
+    write = DocumentStore.write
 
-    async def watched(self: Cabinet, commit: Commit) -> Any:
+    async def watched(self: DocumentStore, commit: Commit) -> Any:
         step = meant_by(commit.put, commit.drop)
         reach(f"before {step}")
         committed = await write(self, commit)
         reach(f"after {step}")
         return committed
 
-    Cabinet.write = watched  # type: ignore[method-assign]
+    DocumentStore.write = watched  # type: ignore[method-assign]
 
 
 def _watch_decisions_leave(reach: Callable[[str], None]) -> None:
@@ -344,14 +344,14 @@ def _watch_decisions_leave(reach: Callable[[str], None]) -> None:
 
     begin = Outbox.__init__
 
-    def watched(self: Outbox, cabinet: Any, send: Send) -> None:
+    def watched(self: Outbox, document_store: Any, send: Send) -> None:
         async def leave(message: Any) -> None:
             step = "publish" if message.id.startswith("approval:") else ""
             reach(f"before {step}")
             await send(message)
             reach(f"after {step}")
 
-        begin(self, cabinet, leave)
+        begin(self, document_store, leave)
 
     Outbox.__init__ = watched  # type: ignore[method-assign]
 

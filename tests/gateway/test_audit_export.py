@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from semel.audit.events import Event
-from semel.audit.export import BEGINNING, Place, exported_lines, part
+from semel.audit.export import BEGINNING, LogPosition, exported_lines, part
 from semel.cli import main
 from semel.gateway import openapi
 from semel.kernel.clock import SYSTEM
@@ -47,7 +47,7 @@ def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 def in_parts(store: Store, tenant: str | None, limit: int) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    after: Place | None = BEGINNING
+    after: LogPosition | None = BEGINNING
     while after is not None:
         lines, after = part(store, tenant, after, limit)
         assert len(lines) <= limit

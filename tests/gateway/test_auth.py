@@ -8,12 +8,12 @@ from typing import Any
 import httpx
 import pytest
 
-from semel.flow.cabinet import Cabinet
+from semel.flow.document_store import DocumentStore
 from semel.flow.problems import Problem
 from semel.gateway.auth import CACHED_S, ApiKeys, KeyDoor, KeyRefused
 from semel.gateway.incoming import Incoming
 from semel.gateway.routes import ROUTES, Route
-from semel.gateway.settings import HostRefused, Settings
+from semel.gateway.settings import GatewaySettings, HostRefused
 from semel.stores.base import Store
 from semel.stores.documents import Scan
 from semel.stores.memory import MemoryStore
@@ -35,7 +35,7 @@ class Keys:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.store = MemoryStore(clock=self.clock)
-        self.keys = ApiKeys(Cabinet(self.store))
+        self.keys = ApiKeys(DocumentStore(self.store))
         self.door = KeyDoor(self.keys, self.clock)
 
     def make(self, *roles: str, tenant: str = "acme") -> str:
@@ -244,7 +244,7 @@ def holders() -> Any:
     """A gateway, and a client for each role."""
     from semel.gateway.server import embedded
 
-    with embedded(Settings(url="memory://"), MemoryStore()) as (url, services):
+    with embedded(GatewaySettings(url="memory://"), MemoryStore()) as (url, services):
         served = Served(url, services)
         with served.clients:
             yield {role: served.holder(role) for role in ALL_ROLES}
@@ -271,12 +271,12 @@ def test_each_route_serves_its_roles_and_no_other(holders: dict[str, httpx.Clien
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.7", "::", "example.org", ""])
 def test_dev_is_for_this_machine_only(host: str) -> None:
     with pytest.raises(HostRefused):
-        Settings(host=host, dev=True)
+        GatewaySettings(host=host, dev=True)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "[::1]", "127.8.8.8"])
 def test_this_machine_has_several_names(host: str) -> None:
-    assert Settings(host=host, dev=True).dev
+    assert GatewaySettings(host=host, dev=True).dev
 
 
 def test_in_dev_the_headers_say_who(dev: httpx.Client) -> None:

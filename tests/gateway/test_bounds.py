@@ -236,6 +236,30 @@ def test_a_body_that_is_no_http_is_answered_with_a_problem(gateway: Gateway) -> 
         assert problem_on(connection) == (400, "request_invalid")
 
 
+@pytest.mark.parametrize("header", [b"", b"Expect: 100-continue\r\n"])
+def test_a_body_that_is_no_http_is_answered_also_where_it_comes_with_its_header(
+    gateway: Gateway, header: bytes
+) -> None:
+    with dialled(gateway.url) as connection:
+        connection.sendall(CHUNKED.replace(b"Host:", header + b"Host:")[:-3] + b"zz\r\n")
+        assert problem_on(connection) == (400, "request_invalid")
+
+
+def test_a_body_that_is_no_http_is_answered_after_the_request_before_it(gateway: Gateway) -> None:
+    with dialled(gateway.url) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" + CHUNKED[:-3] + b"zz\r\n")
+        first, _, second = connection.makefile("rb").read().partition(b'{"status":"alive"}')
+    assert first.startswith(b"HTTP/1.1 200")
+    assert second.startswith(b"HTTP/1.1 400")
+    assert b"request_invalid" in second
+
+
+def test_who_is_refused_before_the_body_matters_is_told_that(serve: Serve) -> None:
+    with dialled(serve(dev=False).url) as connection:
+        connection.sendall(CHUNKED[:-3] + b"zz\r\n")
+        assert problem_on(connection) == (401, "unauthenticated")
+
+
 def test_garbage_behind_a_request_is_never_taken_for_its_answer(serve: Serve) -> None:
     served = serve(dev=True)
     body = b'{"topics": ["mail"], "max": 1, "wait_s": 60}'

@@ -11,16 +11,16 @@ import orjson
 import pytest
 
 from semel.errors import OpenError, StoreUnavailable
-from semel.flow import shelves
+from semel.flow import indexes
 from semel.flow.bus import open_bus
 from semel.flow.bus.base import BusUnavailable
-from semel.flow.bus.bell import Bell
 from semel.flow.bus.consumer import Consumer
 from semel.flow.bus.local import LocalBus
 from semel.flow.bus.settings import read
 from semel.flow.bus.subjects import message_in, subject_of, subjects_about, word
-from semel.flow.cabinet import Cabinet
+from semel.flow.bus.subscriptions import Subscriptions
 from semel.flow.dead import DeadLetters
+from semel.flow.document_store import DocumentStore
 from semel.flow.inbox import Busy, Claimed, Handled, Inbox
 from semel.flow.keys import Keys
 from semel.flow.model import Message, to_bytes
@@ -40,36 +40,36 @@ RUNG = Message("acme:job_1:queued", "acme", "job.queued", 1, "email", None, "job
 APPROVED = Message("approval:job_1", "acme", "approval.approved", 1, "email", None, "job_1")
 ENDED = Message("acme:run_1:ended", "acme", "run.ended", 1, None, "run_1")
 
-# Longer than anything here takes; a wait that ends early is a bell that rang.
+# Longer than anything here takes; a wait that ends early is a subscription that rang.
 LONG_S = 10 * PATIENCE_S
 
 
 # --- doorbells ------------------------------------------------------------------------------------
 
 
-async def rung(bell: Bell, ring: Callable[[], None], *topics: str) -> None:
-    waiting = asyncio.ensure_future(bell.wait("acme", topics, LONG_S))
+async def rung(subscriptions: Subscriptions, ring: Callable[[], None], *topics: str) -> None:
+    waiting = asyncio.ensure_future(subscriptions.wait("acme", topics, LONG_S))
     await asyncio.sleep(0)
     ring()
     await asyncio.wait_for(waiting, PATIENCE_S)
 
 
 def test_a_ring_ends_the_wait_for_its_topic() -> None:
-    bell = Bell(SYSTEM)
-    asyncio.run(rung(bell, lambda: bell.ring("acme", "email"), "sms", "email"))
+    subscriptions = Subscriptions(SYSTEM)
+    asyncio.run(rung(subscriptions, lambda: subscriptions.ring("acme", "email"), "sms", "email"))
 
 
 def test_a_ring_for_a_whole_tenant_ends_every_wait_of_it() -> None:
-    bell = Bell(SYSTEM)
-    asyncio.run(rung(bell, lambda: bell.ring_all("acme"), "email"))
+    subscriptions = Subscriptions(SYSTEM)
+    asyncio.run(rung(subscriptions, lambda: subscriptions.ring_all("acme"), "email"))
 
 
 def test_a_ring_that_nobody_heard_is_heard_by_the_next_and_only_once() -> None:
     async def scene() -> bool:
-        bell = Bell(SYSTEM)
-        bell.ring("acme", "email")
-        await asyncio.wait_for(bell.wait("acme", ("email",), LONG_S), PATIENCE_S)
-        second = asyncio.ensure_future(bell.wait("acme", ("email",), LONG_S))
+        subscriptions = Subscriptions(SYSTEM)
+        subscriptions.ring("acme", "email")
+        await asyncio.wait_for(subscriptions.wait("acme", ("email",), LONG_S), PATIENCE_S)
+        second = asyncio.ensure_future(subscriptions.wait("acme", ("email",), LONG_S))
         await asyncio.sleep(0)
         waits = not second.done()
         second.cancel()
@@ -80,12 +80,12 @@ def test_a_ring_that_nobody_heard_is_heard_by_the_next_and_only_once() -> None:
 
 def test_another_tenants_ring_is_not_heard() -> None:
     async def scene() -> bool:
-        bell = Bell(SYSTEM)
-        waiting = asyncio.ensure_future(bell.wait("acme", ("email",), LONG_S))
+        subscriptions = Subscriptions(SYSTEM)
+        waiting = asyncio.ensure_future(subscriptions.wait("acme", ("email",), LONG_S))
         await asyncio.sleep(0)
-        bell.ring("other", "email")
-        bell.ring_all("other")
-        bell.ring("acme", "sms")
+        subscriptions.ring("other", "email")
+        subscriptions.ring_all("other")
+        subscriptions.ring("acme", "sms")
         await asyncio.sleep(0)
         silent = not waiting.done()
         waiting.cancel()
@@ -95,19 +95,19 @@ def test_another_tenants_ring_is_not_heard() -> None:
 
 
 def test_whoever_waited_leaves_nothing_behind() -> None:
-    async def scene() -> Bell:
-        bell = Bell(SYSTEM)
-        await bell.wait("acme", ("email", "sms"), 0.001)
-        return bell
+    async def scene() -> Subscriptions:
+        subscriptions = Subscriptions(SYSTEM)
+        await subscriptions.wait("acme", ("email", "sms"), 0.001)
+        return subscriptions
 
     assert asyncio.run(scene())._waiting == {}
 
 
 def test_unheard_rings_are_bounded() -> None:
-    bell = Bell(SYSTEM)
+    subscriptions = Subscriptions(SYSTEM)
     for number in range(10_500):
-        bell.ring("acme", f"topic-{number}")
-    assert len(bell._missed) == 10_000
+        subscriptions.ring("acme", f"topic-{number}")
+    assert len(subscriptions._missed) == 10_000
 
 
 # --- URLs and subjects ----------------------------------------------------------------------------
@@ -175,15 +175,15 @@ class Room:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.store = MemoryStore(clock=self.clock)
-        self.cabinet = Cabinet(self.store)
+        self.document_store = DocumentStore(self.store)
         self.bus = LocalBus(SYSTEM)
         self.handled: list[str] = []
-        self.dead = DeadLetters(self.cabinet, Keys(self.cabinet, None))
-        self.outbox = Outbox(self.cabinet, self.bus.publish)
+        self.dead = DeadLetters(self.document_store, Keys(self.document_store, None))
+        self.outbox = Outbox(self.document_store, self.bus.publish)
 
     def consumer(self, name: str = "mailer", **terms: Any) -> Consumer:
         terms.setdefault("handle", self.remember)
-        return Consumer(self.bus, self.cabinet, name, backoff_s=0.0, **terms)
+        return Consumer(self.bus, self.document_store, name, backoff_s=0.0, **terms)
 
     async def remember(self, message: Message) -> None:
         self.handled.append(message.id)
@@ -234,7 +234,7 @@ def test_each_consumer_has_an_inbox_of_its_own() -> None:
     async def scene(room: Room) -> list[str]:
         await room.deliver(room.consumer("mailer"), APPROVED)
         other = Room()
-        other.cabinet, other.bus, other.handled = room.cabinet, LocalBus(SYSTEM), room.handled
+        other.document_store, other.bus, other.handled = room.document_store, LocalBus(SYSTEM), room.handled
         await other.bus.start()
         await other.deliver(other.consumer("auditor"), APPROVED)
         return room.handled
@@ -256,14 +256,14 @@ def test_what_handling_writes_is_committed_with_the_inbox() -> None:
 
     async def scene(room: Room) -> bytes:
         await room.deliver(room.consumer(handle=write), APPROVED)
-        return (await room.cabinet.fetch("acme", "note"))["note"].body
+        return (await room.document_store.fetch("acme", "note"))["note"].body
 
     assert in_room(scene) == APPROVED.id.encode()
 
 
 def test_what_a_handler_writes_that_lost_its_claim_is_not_written() -> None:
     async def scene(room: Room) -> tuple[bool, bool, Any]:
-        slow, quick = Inbox(room.cabinet, "mailer"), Inbox(room.cabinet, "mailer")
+        slow, quick = Inbox(room.document_store, "mailer"), Inbox(room.document_store, "mailer")
         mine = await slow.claim(APPROVED, 1_000_000)
         room.clock.advance(2)
         theirs = await quick.claim(APPROVED, 1_000_000)
@@ -271,14 +271,14 @@ def test_what_a_handler_writes_that_lost_its_claim_is_not_written() -> None:
         assert isinstance(theirs, Claimed)
         late = await slow.settle(mine, [Draft("note", b"late")])
         in_time = await quick.settle(theirs, [Draft("note", b"in time")])
-        return late, in_time, (await room.cabinet.fetch("acme", "note"))["note"].body
+        return late, in_time, (await room.document_store.fetch("acme", "note"))["note"].body
 
     assert in_room(scene) == (False, True, b"in time")
 
 
 def test_a_message_that_somebody_is_at_is_not_handled_beside_them() -> None:
     async def scene(room: Room) -> list[Any]:
-        inbox = Inbox(room.cabinet, "mailer")
+        inbox = Inbox(room.document_store, "mailer")
         first = await inbox.claim(APPROVED, 1_000_000)
         second = await inbox.claim(APPROVED, 1_000_000)
         assert isinstance(first, Claimed)
@@ -312,9 +312,9 @@ def test_a_store_that_is_away_is_no_failure_of_the_message() -> None:
             return await super().aask(query)
 
     async def scene(room: Room) -> tuple[list[str], Any]:
-        room.cabinet = Cabinet(Away(clock=room.clock))
+        room.document_store = DocumentStore(Away(clock=room.clock))
         await room.deliver(room.consumer(), APPROVED)
-        dead = await DeadLetters(room.cabinet, Keys(room.cabinet, None)).list("acme", None, 10)
+        dead = await DeadLetters(room.document_store, Keys(room.document_store, None)).list("acme", None, 10)
         return room.handled, dead.items
 
     assert in_room(scene) == ([APPROVED.id], [])
@@ -412,7 +412,7 @@ def test_the_same_key_replays_a_retry_and_another_is_refused() -> None:
             with pytest.raises(Problem) as refused:
                 await room.dead.retry(ANN, id_, key)
             refusals.append(refused.value.code)
-        waiting = await room.store.aask(Count("acme", shelves.OUTBOX))
+        waiting = await room.store.aask(Count("acme", indexes.OUTBOX))
         return first, again, refusals, waiting
 
     first, again, refusals, waiting = in_room(scene)
@@ -428,7 +428,7 @@ def test_twenty_retries_at_once_send_one_message() -> None:
             *(room.dead.retry(ANN, id_, f"key-{number}") for number in range(20)), return_exceptions=True
         )
         taken = [each for each in answers if not isinstance(each, BaseException)]
-        return len(taken), len((await room.cabinet.scan(Scan("acme", shelves.OUTBOX, 10))).documents)
+        return len(taken), len((await room.document_store.scan(Scan("acme", indexes.OUTBOX, 10))).documents)
 
     assert in_room(scene) == (1, 1)
 

@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from semel.flow.cabinet import Cabinet
 from semel.flow.dead import letter
+from semel.flow.document_store import DocumentStore
 from semel.flow.model import Message
 from semel.kernel.clock import SYSTEM
 from tests.gateway.conftest import Serve, Served, refused
@@ -32,8 +32,8 @@ def put_aside(served: Served, number: int) -> str:
     at_us = SYSTEM.now_us() + number
     message = Message(f"acme:job_{number}:queued", "acme", "job.queued", at_us, topic="pay", job_id="job_1")
     found = letter("mailer", message, 5, "SMTP said no", at_us)
-    cabinet = Cabinet(served.services.store)
-    asyncio.run(cabinet.commit("acme", {found.id: None}, (found.draft(),)))
+    document_store = DocumentStore(served.services.store)
+    asyncio.run(document_store.commit("acme", {found.id: None}, (found.draft(),)))
     return found.id
 
 

@@ -22,7 +22,7 @@ from semel.flow.model import Message
 from semel.flow.problems import Problem
 from semel.gateway.metrics import DOUBTS_MAX, OTHER, TENANTS_MAX, Metrics
 from semel.gateway.server import embedded
-from semel.gateway.settings import Settings
+from semel.gateway.settings import GatewaySettings
 from semel.gateway.upkeep import merge_ages, read_gauges
 from semel.kernel.clock import SYSTEM
 from semel.kernel.record import Address
@@ -30,7 +30,7 @@ from semel.stores.base import Store
 from semel.stores.memory import MemoryStore
 from semel.testing import FlakyStore
 from semel.windows.advice import advise
-from semel.windows.age_counters import KEY, AgeBook, Subject, pages
+from semel.windows.age_counters import KEY, AgeCounters, Subject, pages
 from semel.windows.ages import Ages
 from tests.commands import AT, A, B, claim, park, settle
 from tests.gateway.conftest import Serve, define, start_run
@@ -158,7 +158,7 @@ def test_every_endpoint_with_replays_or_conflicts_has_a_total_to_divide_by(serve
 
 
 def test_ages_of_keys_that_came_again_are_in_the_store_when_the_gateway_has_stopped(store: Store) -> None:
-    settings = Settings(url="memory://", dev=True, run_key_window_us=7 * DAY_US)
+    settings = GatewaySettings(url="memory://", dev=True, run_key_window_us=7 * DAY_US)
     store.close, close = (lambda: None), store.close  # type: ignore[method-assign]
     with embedded(settings, store) as (url, _), httpx.Client(base_url=url) as client:
         define(client)
@@ -178,7 +178,7 @@ def test_ages_of_keys_that_came_again_are_in_the_store_when_the_gateway_has_stop
 def test_the_present_window_of_keys_is_what_the_newest_key_says(serve: Serve, store: Store) -> None:
     ages = Ages()
     ages.met([1], 0, DAY_US)  # under the window that the gateway had before
-    book = AgeBook()
+    book = AgeCounters()
     book.add(Subject("default", KEY, "run"), ages)
     assert book.merge(store)
     client = serve(store, dev=True, run_key_window_us=7 * DAY_US).client()
@@ -212,7 +212,7 @@ class Broken(FlakyStore):
 
 def test_a_gateway_stops_also_if_its_ages_cannot_be_merged() -> None:
     store = Broken(MemoryStore())
-    with embedded(Settings(url="memory://", dev=True), store) as (_, services):
+    with embedded(GatewaySettings(url="memory://", dev=True), store) as (_, services):
         ages = Ages()
         ages.saw([1], 0)
         services.metrics.ages.add(Subject("acme", KEY, "run"), ages)

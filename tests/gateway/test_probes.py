@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import semel
-from semel.flow.cabinet import Cabinet
+from semel.flow.document_store import DocumentStore
 from semel.gateway.auth import ApiKeys
 from semel.gateway.settings import read
 from semel.kernel.record import State
@@ -103,7 +103,7 @@ def logged(gateway: Gateway) -> list[dict[str, Any]]:
 
 def make_key(url: str, tenant: str) -> None:
     with semel.open(url) as ledger:
-        asyncio.run(ApiKeys(Cabinet(ledger.store)).create(tenant, "ann", ("worker",)))
+        asyncio.run(ApiKeys(DocumentStore(ledger.store)).create(tenant, "ann", ("worker",)))
 
 
 def test_calls_in_doubt_of_every_tenant_are_settled_and_replay(shop: Shop, serving: Gateways) -> None:

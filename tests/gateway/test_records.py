@@ -176,7 +176,8 @@ def test_what_a_tool_settled_a_key_and_a_question_are_not_amended(
 
 
 def test_the_catalogue_shows_what_the_tenants_ledgers_have_run(client: httpx.Client, ledger: Ledger) -> None:
-    for number, tool in enumerate((send, measure)):
+    tools: tuple[semel.GuardedTool[[str], Any], ...] = (send, measure)
+    for number, tool in enumerate(tools):
         with ledger.step(conversation="c", step=str(number)):
             tool("ann")
         ledger.sightings.merge()

@@ -19,11 +19,11 @@ import pytest
 
 from semel.flow import deciding, progress
 from semel.flow.bus import open_bus
-from semel.flow.cabinet import Cabinet
-from semel.flow.model import Decision, Job
+from semel.flow.document_store import DocumentStore
+from semel.flow.model import Decision, StoredJob
 from semel.flow.outbox import Outbox
 from semel.flow.progress import Change
-from semel.flow.values import Answer
+from semel.flow.values import JsonAnswer
 from semel.stores.urls import open_store
 from tests.faults.places import PLACES
 from tests.gateway.conftest import Serve, define, limit, start_run
@@ -205,7 +205,7 @@ async def _decisions_kept(bus_url: str, store_url: str) -> list[str]:
     await bus.start()
     try:
         # What the gateway had not sent when it was stopped; what it had sent is known to the broker.
-        await Outbox(Cabinet(store), bus.publish).run_once()
+        await Outbox(DocumentStore(store), bus.publish).run_once()
         line = await bus.subscribe("test", "approval")
         found = [await line.next(PATIENCE_S) for _ in range(2)]
         return sorted(delivery.message.type for delivery in found if delivery)
@@ -243,25 +243,25 @@ def test_the_runbook_of_approvals_fails_without_an_approver_s_key(serve: Serve) 
     assert [run_ids(client, status=status) for status in ("running", "waiting")] == [[], []]
 
 
-def names_another_person(answer: Answer) -> Answer:
+def names_another_person(answer: JsonAnswer) -> JsonAnswer:
     return answer._replace(body=answer.body.replace(b'"approver"', b'"another"'))
 
 
-def is_no_replay(answer: Answer) -> Answer:
+def is_no_replay(answer: JsonAnswer) -> JsonAnswer:
     return answer._replace(replayed=False)
 
 
-def is_a_first_decision(answer: Answer) -> Answer:
+def is_a_first_decision(answer: JsonAnswer) -> JsonAnswer:
     return answer._replace(body=answer.body.replace(b"already_", b""))
 
 
 @pytest.mark.parametrize("flaw", [names_another_person, is_no_replay, is_a_first_decision])
 def test_the_runbook_of_approvals_fails_where_retries_are_answered_wrongly(
-    flaw: Callable[[Answer], Answer], serve: Serve, monkeypatch: pytest.MonkeyPatch
+    flaw: Callable[[JsonAnswer], JsonAnswer], serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judged = deciding.judged
 
-    def flawed(*asked: Any) -> Answer | None:
+    def flawed(*asked: Any) -> JsonAnswer | None:
         answer = judged(*asked)
         return answer and flaw(answer)
 
@@ -278,7 +278,7 @@ def test_the_runbook_of_approvals_fails_where_the_message_has_another_id(
 ) -> None:
     decide = progress.decide
 
-    def renamed(change: Change, job: Job, decision: Decision) -> None:
+    def renamed(change: Change, job: StoredJob, decision: Decision) -> None:
         decide(change, job, decision)
         change.jobs = {id_: replace(each, bus_msg_id="approval:1") for id_, each in change.jobs.items()}
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from semel.gateway.settings import Settings, read
+from semel.gateway.settings import GatewaySettings, read
 
 
 def test_nothing_said_is_the_default() -> None:
-    assert read({}, {}) == Settings()
-    assert (Settings().host, Settings().port, Settings().admission) == ("127.0.0.1", 8765, "atomic")
-    assert (Settings().lock_wait_us, Settings().lock_ttl_us) == (2_000_000, 10_000_000)
-    assert Settings().run_key_window_us == 90 * 86_400_000_000
+    assert read({}, {}) == GatewaySettings()
+    assert (GatewaySettings().host, GatewaySettings().port, GatewaySettings().admission) == (
+        "127.0.0.1",
+        8765,
+        "atomic",
+    )
+    assert (GatewaySettings().lock_wait_us, GatewaySettings().lock_ttl_us) == (2_000_000, 10_000_000)
+    assert GatewaySettings().run_key_window_us == 90 * 86_400_000_000
 
 
 @pytest.mark.parametrize(

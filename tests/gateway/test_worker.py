@@ -32,9 +32,9 @@ from semel.ledger.ledger import Ledger
 from semel.stores.base import Store
 from semel.worker import module as modules
 from semel.worker import outcome, traces
-from semel.worker.doors import Away, Door
-from semel.worker.http_door import HttpDoor
-from semel.worker.store_door import StoreDoor
+from semel.worker.gateway_jobs import GatewayJobs
+from semel.worker.job_source import Away, JobSource
+from semel.worker.store_jobs import StoreJobs
 from semel.worker.work import Worker
 from tests.faults.checks import PATIENCE_S
 from tests.faults.checks import until as wait_until
@@ -61,7 +61,7 @@ class Told(NamedTuple):
 class World:
     """A store with jobs, and workers that reach them by one kind of door."""
 
-    def __init__(self, store: Store, door: Callable[[str], Door]) -> None:
+    def __init__(self, store: Store, door: Callable[[str], JobSource]) -> None:
         self.store = store
         self.flow = flow_on(store)
         self.ledger = Ledger(store)
@@ -117,10 +117,10 @@ async def until(ask: Callable[[], Awaitable[Any]], what: str) -> None:
 def world(request: pytest.FixtureRequest, tmp_path: Path, serve: Serve) -> Iterator[World]:
     store = BY_NAME["sqlite"].open(tmp_path, SYSTEM, True)
     if request.param == "store":
-        world = World(store, lambda name: StoreDoor(store, LocalBus(SYSTEM), "default", name))
+        world = World(store, lambda name: StoreJobs(store, LocalBus(SYSTEM), "default", name))
     else:
         served = serve(BY_NAME["sqlite"].open(tmp_path, SYSTEM, True), dev=True)
-        world = World(store, lambda name: HttpDoor(served.url, None, name, "default"))
+        world = World(store, lambda name: GatewayJobs(served.url, None, name, "default"))
     with world.ledger:
         yield world
 
@@ -442,12 +442,12 @@ def test_a_tool_has_one_effect_however_often_its_job_is_attempted(world: World, 
     paid: list[str] = []
 
     @semel.tool_contract(class_="write-non-idempotent", scopes={"pay"})
-    def pay(amount: int, key: semel.Key) -> int:
+    def pay(amount: int, key: semel.Key = semel.filled) -> int:
         paid.append(key)
         return len(paid)
 
     def perform(job: semel.Job) -> int:
-        receipt: int = pay(amount=5)
+        receipt = pay(amount=5)
         if job.attempt < 3:
             raise TimeoutError
         return receipt
@@ -675,7 +675,7 @@ def test_a_stop_does_not_wait_longer_than_its_grace(world: World) -> None:
 
 def test_a_server_that_is_not_there_is_told_at_the_start(world: World) -> None:
     async def scene() -> None:
-        door = HttpDoor("http://127.0.0.1:1", None, "w1", "default")
+        door = GatewayJobs("http://127.0.0.1:1", None, "w1", "default")
         await Worker(door, world.ledger, {}, worker_id="w1", tell=world.tell).run()
 
     with pytest.raises(Away):
@@ -690,7 +690,7 @@ def test_a_worker_that_may_not_lease_ends_with_the_reason(
     key = served.key(*roles, tenant="default") if roles else "semel_no_key"
 
     async def scene() -> None:
-        door = HttpDoor(served.url, key, "w1", "default")
+        door = GatewayJobs(served.url, key, "w1", "default")
         functions = {"email": Handler("email", print, frozenset())}
         await Worker(door, world.ledger, functions, worker_id="w1", tell=world.tell).run()
 
@@ -705,7 +705,7 @@ def test_a_worker_with_a_key_works_for_the_keys_tenant(serve: Serve, world: Worl
 
     async def scene() -> None:
         created = submitter.post("/api/v1/jobs", json={"topic": "email", "input": 1}).json()
-        door = HttpDoor(served.url, key, "w1", "acme")
+        door = GatewayJobs(served.url, key, "w1", "acme")
         functions = {"email": Handler("email", lambda job: job.input + 1, frozenset())}
         ledger = Ledger(world.store, tenant="acme")
         worker = Worker(door, ledger, functions, worker_id="w1", tell=world.tell)
@@ -721,7 +721,7 @@ def test_a_worker_with_a_key_works_for_the_keys_tenant(serve: Serve, world: Worl
 
 def test_jobs_of_one_tenant_are_not_worked_on_with_the_records_of_another(serve: Serve, world: World) -> None:
     served = serve()
-    submitter, door = served.holder("submitter"), HttpDoor(served.url, served.key("worker"), "w1", "acme")
+    submitter, door = served.holder("submitter"), GatewayJobs(served.url, served.key("worker"), "w1", "acme")
     created = submitter.post("/api/v1/jobs", json={"topic": "email", "input": 1}).json()
     functions = {"email": Handler("email", print, frozenset())}
     worker = Worker(door, world.ledger, functions, worker_id="w1", tell=world.tell)
@@ -736,7 +736,7 @@ def test_a_question_in_another_store_than_the_gateways_names_who_submitted_the_j
     served = serve()
     submitter = served.holder("submitter", principal="ann")
     world = World(BY_NAME["sqlite"].open(tmp_path, SYSTEM, True), lambda _: door)
-    door = HttpDoor(served.url, served.key("worker", principal="robot"), "w1", "acme")
+    door = GatewayJobs(served.url, served.key("worker", principal="robot"), "w1", "acme")
 
     @semel.tool_contract(class_="irreversible", approval="required")
     def wire(amount: int) -> int:
@@ -756,7 +756,7 @@ def test_a_question_in_another_store_than_the_gateways_names_who_submitted_the_j
 class Flaky:
     """A door that often does not answer, after or before it did what it was asked."""
 
-    def __init__(self, inner: Door) -> None:
+    def __init__(self, inner: JobSource) -> None:
         self._inner = inner
         self._turn = 0
 

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 import semel
-from semel.flow.cabinet import Cabinet
+from semel.flow.document_store import DocumentStore
 from semel.gateway.auth import ApiKeys
 from tests.gateway.serving import PATIENCE_S, ROOT, Gateway, Gateways, quiet_environment, until
 
@@ -51,7 +51,7 @@ class Bank:
 
     def key(self, tenant: str, role: str, principal: str) -> str:
         with semel.open(self.url) as ledger:
-            keys = ApiKeys(Cabinet(ledger.store))
+            keys = ApiKeys(DocumentStore(ledger.store))
             return asyncio.run(keys.create(tenant, principal, (role,)))[1]
 
     def client(self, tenant: str, role: str, principal: str) -> httpx.Client:

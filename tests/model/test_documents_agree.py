@@ -22,7 +22,18 @@ from hypothesis.stateful import (
 )
 
 from semel.stores.base import Query
-from semel.stores.documents import Commit, Committed, Count, Draft, Fetch, Place, Room, Scan, Tenants, Weigh
+from semel.stores.documents import (
+    Capacity,
+    Commit,
+    Committed,
+    Count,
+    Draft,
+    Entry,
+    Fetch,
+    Scan,
+    Tenants,
+    Weigh,
+)
 from semel.stores.memory import MemoryStore
 from tests.doors import AsyncDoor, Door
 from tests.fake_clock import START_US, FakeClock
@@ -39,15 +50,15 @@ TRUE, ABSENT, STALE = "its tag", "absent", "another tag"
 
 tenants = st.sampled_from([TENANTS[0]] * 3 + TENANTS[1:])
 ids = st.sampled_from(IDS)
-shelves = st.sampled_from(SHELVES)
+indexes = st.sampled_from(SHELVES)
 scores = st.sampled_from(SCORES)
-places = st.dictionaries(shelves, scores, max_size=3).map(
-    lambda chosen: tuple(Place(shelf, score) for shelf, score in chosen.items())
+entries = st.dictionaries(indexes, scores, max_size=3).map(
+    lambda chosen: tuple(Entry(index, score) for index, score in chosen.items())
 )
 bodies = st.sampled_from([b"", b"\x00\xff", b'{"state":"queued"}', b"x" * 5_000])
-drafts = st.lists(st.builds(Draft, ids, bodies, places), max_size=4, unique_by=lambda draft: draft.id)
+drafts = st.lists(st.builds(Draft, ids, bodies, entries), max_size=4, unique_by=lambda draft: draft.id)
 expectations = st.dictionaries(ids, st.sampled_from([TRUE] * 5 + [ABSENT, STALE]), max_size=3)
-rooms = st.lists(st.builds(Room, shelves, st.sampled_from([0, 1, 2, 3, 50])), max_size=2)
+capacities = st.lists(st.builds(Capacity, indexes, st.sampled_from([0, 1, 2, 3, 50])), max_size=2)
 
 
 class Agreement(RuleBasedStateMachine):
@@ -79,12 +90,12 @@ class Agreement(RuleBasedStateMachine):
         expect=expectations,
         put=drafts,
         drop=st.lists(ids, max_size=2),
-        room=st.just([]) | rooms,
+        capacity=st.just([]) | capacities,
     )
-    def commits(self, tenant, expect, put, drop, room):
+    def commits(self, tenant, expect, put, drop, capacity):
         seen = {id_: self.tag_said(tenant, id_, said) for id_, said in expect.items()}
         self.asked.append(
-            Commit(tenant, f"{len(self.asked):032x}", seen, tuple(put), tuple(drop), tuple(room))
+            Commit(tenant, f"{len(self.asked):032x}", seen, tuple(put), tuple(drop), tuple(capacity))
         )
         self.compare(self.asked[-1])
 
@@ -97,9 +108,9 @@ class Agreement(RuleBasedStateMachine):
     @rule(tenant=tenants, id_=ids, body=bodies, at=scores, limit=st.integers(1, 4))
     def enters(self, tenant, id_, body, at, limit):
         """What admission does: a document that is absent takes a slot, if there is one."""
-        draft = Draft(id_, body, (Place("slots", at), Place("runs", at)))
+        draft = Draft(id_, body, (Entry("slots", at), Entry("runs", at)))
         tag = f"{len(self.asked):032x}"
-        self.asked.append(Commit(tenant, tag, {id_: None}, (draft,), (), (Room("slots", limit),)))
+        self.asked.append(Commit(tenant, tag, {id_: None}, (draft,), (), (Capacity("slots", limit),)))
         self.compare(self.asked[-1])
 
     @precondition(lambda self: self.asked)
@@ -112,14 +123,14 @@ class Agreement(RuleBasedStateMachine):
 
     @rule(
         tenant=tenants,
-        shelf=shelves,
+        index=indexes,
         limit=st.sampled_from([0, 1, 2, 50]),
         newest=st.booleans(),
         after=st.none() | st.tuples(scores, ids),
         upto=st.none() | scores,
     )
-    def scans(self, tenant, shelf, limit, newest, after, upto):
-        query = Scan(tenant, shelf, limit, newest, after, upto)
+    def scans(self, tenant, index, limit, newest, after, upto):
+        query = Scan(tenant, index, limit, newest, after, upto)
         ours, theirs = self.memory.ask(query), self.door.ask(query)
         assert (theirs.now_us, [*theirs.documents]) == (ours.now_us, [*ours.documents])
 
@@ -131,9 +142,9 @@ class Agreement(RuleBasedStateMachine):
     def weighs(self, tenant):
         assert self.door.ask(Weigh(tenant)) == self.memory.ask(Weigh(tenant))
 
-    @rule(shelf=shelves, upto=st.none() | scores)
-    def asks_for_tenants(self, shelf, upto):
-        ours, theirs = (store.ask(Tenants(shelf, upto)) for store in (self.memory, self.door))
+    @rule(index=indexes, upto=st.none() | scores)
+    def asks_for_tenants(self, index, upto):
+        ours, theirs = (store.ask(Tenants(index, upto)) for store in (self.memory, self.door))
         assert sorted(theirs) == sorted(ours)
 
     # --- time and others ---------------------------------------------------------------------------
@@ -149,12 +160,12 @@ class Agreement(RuleBasedStateMachine):
     # --- after every step --------------------------------------------------------------------------
 
     @invariant()
-    def all_documents_and_shelves_are_equal(self):
+    def all_documents_and_indexes_are_equal(self):
         for tenant in TENANTS:
             self.compare(Fetch(tenant, tuple(IDS)))
-            for shelf in SHELVES:
-                self.compare(Count(tenant, shelf))
-                self.scans(tenant, shelf, 50, False, None, None)
+            for index in SHELVES:
+                self.compare(Count(tenant, index))
+                self.scans(tenant, index, 50, False, None, None)
 
     def teardown(self) -> None:
         self.door.close()

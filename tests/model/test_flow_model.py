@@ -16,12 +16,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from semel.flow import shelves
+from semel.flow import indexes
 from semel.flow.flow import Flow, Policy
 from semel.flow.keys import KeyRecord
-from semel.flow.model import LIVE_JOB, LIVE_RUN, Job, Message, Run, Step, job_of, run_of
+from semel.flow.model import LIVE_JOB, LIVE_RUN, Message, Run, StoredJob, WorkflowStep, job_of, run_of
 from semel.flow.problems import Problem
-from semel.flow.values import Answer, Caller
+from semel.flow.values import Caller, JsonAnswer
 from semel.stores.base import Query, Store
 from semel.stores.documents import Commit, Committed, Draft
 from semel.stores.memory import MemoryStore
@@ -131,14 +131,14 @@ class FlowMachine(RuleBasedStateMachine):
         return [run_of(document.body) for document in self.of_kind("run_")]
 
     @property
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[StoredJob]:
         return [job_of(document.body) for document in self.of_kind("job_")]
 
-    def on_shelf(self, shelf: str) -> set[str]:
+    def on_index(self, index: str) -> set[str]:
         return {
             document.id
             for document in self.documents.values()
-            if any(place.shelf == shelf for place in document.places)
+            if any(entry.index_name == index for entry in document.entries)
         }
 
     # Most interesting things need a workflow and a run.
@@ -181,21 +181,21 @@ class FlowMachine(RuleBasedStateMachine):
         asked = self.flow.jobs.create(who, key, topic, {}, approval, {})
         self.settled("job", key, (topic, gated), self.play(asked))
 
-    def admitted(self, scope: str, key: str | None, what: object, answer: Answer | Problem) -> None:
+    def admitted(self, scope: str, key: str | None, what: object, answer: JsonAnswer | Problem) -> None:
         self.settled(scope, key, what, answer)
-        if isinstance(answer, Answer) and not answer.replayed:
-            assert len(self.on_shelf(shelves.SLOTS)) <= self.limit
+        if isinstance(answer, JsonAnswer) and not answer.replayed:
+            assert len(self.on_index(indexes.SLOTS)) <= self.limit
 
-    def settled(self, scope: str, key: str | None, what: object, answer: Answer | Problem) -> None:
+    def settled(self, scope: str, key: str | None, what: object, answer: JsonAnswer | Problem) -> None:
         """A key gives its first answer to the byte, to nobody else, until its window closes."""
         known = self.answers.get((scope, key)) if key is not None else None
         if known is not None and (self.clock.now_us() < known[2] or self.is_kept(known[1])):
             if known[0] == what:
-                assert answer == Answer(known[1], replayed=True)
+                assert answer == JsonAnswer(known[1], replayed=True)
             else:
                 assert isinstance(answer, Problem)
                 assert answer.code in ("idempotency_key_reused", "run_not_found")
-        elif isinstance(answer, Answer):
+        elif isinstance(answer, JsonAnswer):
             assert not answer.replayed
             if key is not None:
                 self.answers[scope, key] = (what, answer.body, self.clock.now_us() + KEPT_S * 1_000_000)
@@ -235,10 +235,10 @@ class FlowMachine(RuleBasedStateMachine):
             asked = (who, lease["job_id"], lease["fence"], status, how, error)
             answer = self.play(self.flow.jobs.result(*asked))
             # Only whoever holds it ends the job; others may at most hear again what they said themselves.
-            assert holds if isinstance(answer, Answer) and not answer.replayed else not holds
+            assert holds if isinstance(answer, JsonAnswer) and not answer.replayed else not holds
             if holds:
                 again = self.play(self.flow.jobs.result(*asked))
-                assert isinstance(again, Answer)
+                assert isinstance(again, JsonAnswer)
                 assert again.replayed
 
     @rule(who=people, pick=picks)
@@ -261,20 +261,20 @@ class FlowMachine(RuleBasedStateMachine):
                 assert isinstance(answer, Problem)
                 assert answer.code == "self_approval_denied"
             elif job.decision is not None:
-                assert isinstance(answer, Answer) == (job.decision.status == status)
+                assert isinstance(answer, JsonAnswer) == (job.decision.status == status)
 
     @rule(who=people, pick=picks)
     def cancel(self, who, pick):
         if run := picked(self.runs, pick):
             answer = self.play(self.flow.runs.cancel(who, run.run_id))
-            assert isinstance(answer, Answer) == (run.status in LIVE_RUN or run.status == "cancelled")
+            assert isinstance(answer, JsonAnswer) == (run.status in LIVE_RUN or run.status == "cancelled")
 
     @rule(who=people, pick=picks, status=st.sampled_from(["succeeded", "failed"]))
     def complete(self, who, pick, status):
         if run := picked(self.runs, pick):
             answer = self.play(self.flow.runs.complete(who, run.run_id, status, None))
             may = not run.steps and (run.status in LIVE_RUN or run.status == status)
-            assert isinstance(answer, Answer) == may
+            assert isinstance(answer, JsonAnswer) == may
 
     @rule(seconds=st.sampled_from([1, LEASE_S, LEASE_S + 1, QUESTION_S, KEPT_S]))
     def time_passes(self, seconds):
@@ -293,10 +293,10 @@ class FlowMachine(RuleBasedStateMachine):
     @invariant()
     def slots_are_the_live_runs(self):
         live = [run for run in self.runs if run.status in LIVE_RUN]
-        assert self.on_shelf(shelves.SLOTS) == {run.run_id for run in live}
+        assert self.on_index(indexes.SLOTS) == {run.run_id for run in live}
         for workflow in WORKFLOWS:
             held = {run.run_id for run in live if run.workflow_id == workflow}
-            assert self.on_shelf(shelves.slots_of(workflow)) == held
+            assert self.on_index(indexes.slots_of(workflow)) == held
 
     @invariant()
     def a_run_is_what_its_steps_make_of_it(self):
@@ -306,7 +306,7 @@ class FlowMachine(RuleBasedStateMachine):
             for step in run.steps:
                 self.check_step(run, step)
 
-    def check_step(self, run: Run, step: Step) -> None:
+    def check_step(self, run: Run, step: WorkflowStep) -> None:
         before = {run.step(name).status for name in step.depends_on}
         if step.status == "pending":
             assert run.status in LIVE_RUN
@@ -332,11 +332,11 @@ class FlowMachine(RuleBasedStateMachine):
         jobs = self.jobs
         for topic in TOPICS:
             queued = {job.job_id for job in jobs if job.status == "queued" and job.topic == topic}
-            assert self.on_shelf(shelves.ready(topic)) == queued
+            assert self.on_index(indexes.ready(topic)) == queued
         due = {job.job_id for job in jobs if job.status in ("leased", "waiting")}
-        assert self.on_shelf(shelves.DUE) == due
-        assert self.on_shelf(shelves.LIVE) == {job.job_id for job in jobs if job.status in LIVE_JOB}
-        assert self.on_shelf(shelves.approvals("waiting")) == {
+        assert self.on_index(indexes.DUE) == due
+        assert self.on_index(indexes.LIVE) == {job.job_id for job in jobs if job.status in LIVE_JOB}
+        assert self.on_index(indexes.approvals("waiting")) == {
             job.job_id for job in jobs if job.status == "waiting"
         }
 
@@ -364,8 +364,8 @@ class FlowMachine(RuleBasedStateMachine):
         events = Counter(document.id.split("/")[1] for document in self.of_kind("event/"))
         assert events == {run.run_id: run.seq for run in self.runs}
         for run in self.runs:
-            assert self.on_shelf(shelves.timeline(run.run_id)) == {
-                shelves.event_id(run.run_id, seq) for seq in range(1, run.seq + 1)
+            assert self.on_index(indexes.timeline(run.run_id)) == {
+                indexes.event_id(run.run_id, seq) for seq in range(1, run.seq + 1)
             }
 
     @invariant()
@@ -389,7 +389,7 @@ class FlowMachine(RuleBasedStateMachine):
             self.clock.advance(KEPT_S)
             self.sweep()
             self.send()
-        assert {id_ for id_ in self.documents if not id_.startswith("workflow/")} <= {shelves.TENANT}
+        assert {id_ for id_ in self.documents if not id_.startswith("workflow/")} <= {indexes.TENANT}
 
     def end_everything(self) -> None:
         for run in self.runs:
@@ -400,7 +400,7 @@ class FlowMachine(RuleBasedStateMachine):
         assert isinstance(given, dict)
         for job in given["jobs"]:
             self.play(self.flow.jobs.result(PEOPLE[0], job["job_id"], job["fence"], "succeeded", 1, None))
-        assert not self.on_shelf(shelves.LIVE)
+        assert not self.on_index(indexes.LIVE)
 
 
 def picked(items: list[T], pick: int) -> T | None:

@@ -24,9 +24,10 @@ class Module:
         return f"{self.path.name if not self.name else self.name}:{node.lineno}"
 
 
-def modules(library: Path = LIBRARY) -> dict[str, Module]:
-    """Every module of the library by its name."""
-    found = (parse(path.read_text(encoding="utf-8"), path, library) for path in sorted(library.rglob("*.py")))
+def modules(folder: Path = LIBRARY, named_from: Path = LIBRARY) -> dict[str, Module]:
+    """Every module in the folder by its name."""
+    paths = sorted(folder.rglob("*.py"))
+    found = (parse(path.read_text(encoding="utf-8"), path, named_from) for path in paths)
     return {module.name: module for module in found}
 
 
@@ -48,6 +49,18 @@ def imports(module: Module, known: set[str]) -> Iterator[tuple[ast.stmt, str]]:
             if origin is not None:
                 for alias in node.names:
                     yield node, _reached(origin, alias.name, known)
+
+
+def bench_imports(module: Module) -> Iterator[ast.stmt]:
+    """Each import of the bench, which stands beside the library and not in the wheel."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            reached = [alias.name for alias in node.names]
+        else:
+            reached = [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+        if any(name.split(".")[0] == "bench" for name in reached):
+            assert isinstance(node, ast.stmt)
+            yield node
 
 
 def _origin(module: Module, node: ast.ImportFrom) -> str | None:

@@ -20,10 +20,10 @@ from semel.errors import InFlight, OutcomeUnknown, StoreUnavailable
 from semel.kernel.clock import SYSTEM
 from semel.ledger.ledger import Ledger
 from semel.stores.base import Store
-from semel.stores.documents import Commit, Draft, Place
+from semel.stores.documents import Commit, Draft, Entry
 from semel.stores.memory import MemoryStore
 from semel.testing import FlakyStore
-from semel.windows.age_counters import KEY, OTHER, SHELF, TOOL, TOOLS_MAX, AgeBook, Subject, pages
+from semel.windows.age_counters import INDEX, KEY, OTHER, TOOL, TOOLS_MAX, AgeCounters, Subject, pages
 from semel.windows.ages import BOUNDS_US, Ages, as_data, covering_us, from_data, later_than
 from tests.patience import PATIENCE_S
 from tests.stores import KINDS, Kind
@@ -235,7 +235,7 @@ def test_ages_are_counted_without_an_audit_too(clock, pay):
 
 
 def test_a_store_that_is_away_gets_the_counts_later_and_once(flaky):
-    book = AgeBook()
+    book = AgeCounters()
     book.add(PAY, counted(SECOND))
     flaky.down = True
     for _ in range(3):
@@ -249,7 +249,7 @@ def test_a_store_that_is_away_gets_the_counts_later_and_once(flaky):
 
 
 def test_a_lost_reply_does_not_count_twice_even_if_others_write_in_between(flaky):
-    book, other = AgeBook(), AgeBook()
+    book, other = AgeCounters(), AgeCounters()
     book.add(PAY, counted(SECOND))
     flaky.lose_reply("commit")
     with pytest.raises(StoreUnavailable):
@@ -276,7 +276,7 @@ class Late(FlakyStore):
 
 
 def test_a_commit_that_arrives_after_its_sender_gave_up_counts_once(clock):
-    store, book = Late(MemoryStore(clock=clock)), AgeBook()
+    store, book = Late(MemoryStore(clock=clock)), AgeCounters()
     book.add(PAY, counted(SECOND))
     with pytest.raises(StoreUnavailable):
         book.merge(store)
@@ -295,20 +295,20 @@ class Busy(FlakyStore):
     def before(self, name: str) -> None:
         if name == "commit" and self.times:
             self.times -= 1
-            book = AgeBook()
+            book = AgeCounters()
             book.add(PAY, counted(HOUR))
             book.merge(self.inner)
 
 
 def test_a_writer_that_was_overtaken_overwrites_nothing(clock):
-    store, book = Busy(MemoryStore(clock=clock), 5), AgeBook()
+    store, book = Busy(MemoryStore(clock=clock), 5), AgeCounters()
     book.add(PAY, counted(SECOND))
     assert book.merge(store)
     assert kept(store)["pay"].counts == counted(SECOND, *[HOUR] * 5).counts
 
 
 def test_a_writer_that_is_always_overtaken_keeps_its_counts_for_later(clock):
-    store, book = Busy(MemoryStore(clock=clock), 150), AgeBook()
+    store, book = Busy(MemoryStore(clock=clock), 150), AgeCounters()
     book.add(PAY, counted(SECOND))
     assert not book.merge(store)
     assert book.merge(store)
@@ -316,7 +316,7 @@ def test_a_writer_that_is_always_overtaken_keeps_its_counts_for_later(clock):
 
 
 def test_tools_beyond_the_bound_share_a_page_and_lose_nothing(clock):
-    store, book = FlakyStore(MemoryStore(clock=clock)), AgeBook()
+    store, book = FlakyStore(MemoryStore(clock=clock)), AgeCounters()
     for number in range(TOOLS_MAX + 30):
         book.add(Subject("acme", TOOL, f"tool-{number}"), counted(SECOND))
     book.add(Subject("acme", KEY, "run"), counted(HOUR))
@@ -336,7 +336,7 @@ def test_tools_beyond_the_bound_share_a_page_and_lose_nothing(clock):
 
 
 def test_some_at_once_are_merged_if_that_is_asked_for(clock):
-    store, book = MemoryStore(clock=clock), AgeBook()
+    store, book = MemoryStore(clock=clock), AgeCounters()
     for number in range(25):
         book.add(Subject("acme", TOOL, f"tool-{number}"), counted(SECOND))
     assert [book.merge(store, 10) for _ in range(3)] == [False, False, True]
@@ -346,7 +346,7 @@ def test_some_at_once_are_merged_if_that_is_asked_for(clock):
 def test_a_page_grows_neither_with_retries_nor_with_writers(clock):
     store = MemoryStore(clock=clock)
     for number in range(300):
-        book = AgeBook()
+        book = AgeCounters()
         book.add(PAY, counted(number * HOUR))
         book.merge(store)
     [page] = pages(store, "acme")
@@ -356,7 +356,7 @@ def test_a_page_grows_neither_with_retries_nor_with_writers(clock):
 
 
 def test_a_page_of_a_later_version_is_left_alone(clock, caplog):
-    store, book = MemoryStore(clock=clock), AgeBook()
+    store, book = MemoryStore(clock=clock), AgeCounters()
     draft = Draft("ages/tool/pay", b'{"version":2}')
     assert store.ask(Commit("acme", "f" * 32, {draft.id: None}, (draft,))).done
     book.add(PAY, counted(SECOND))
@@ -366,8 +366,8 @@ def test_a_page_of_a_later_version_is_left_alone(clock, caplog):
 
 
 def test_pages_of_a_later_version_do_not_hide_the_others(clock):
-    store, book = MemoryStore(clock=clock), AgeBook()
-    draft = Draft("ages/tool/other", b'{"version":2}', (Place(SHELF, 0),))
+    store, book = MemoryStore(clock=clock), AgeCounters()
+    draft = Draft("ages/tool/other", b'{"version":2}', (Entry(INDEX, 0),))
     assert store.ask(Commit("acme", "f" * 32, {draft.id: None}, (draft,))).done
     book.add(PAY, counted(SECOND))
     assert book.merge(store)
@@ -375,7 +375,7 @@ def test_pages_of_a_later_version_do_not_hide_the_others(clock):
 
 
 def test_tenants_do_not_meet(clock):
-    store, book = MemoryStore(clock=clock), AgeBook()
+    store, book = MemoryStore(clock=clock), AgeCounters()
     book.add(PAY, counted(SECOND))
     book.add(PAY._replace(tenant="other"), counted(HOUR, HOUR))
     book.merge(store)

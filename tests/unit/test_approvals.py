@@ -18,8 +18,8 @@ from semel.errors import (
     OutcomeUnknown,
     StoreUnavailable,
 )
-from semel.flow.cabinet import Cabinet
-from semel.flow.job_desk import JobDesk
+from semel.flow.document_store import DocumentStore
+from semel.flow.job_admin import JobAdmin
 from semel.flow.problems import Problem
 from semel.flow.values import Caller
 from semel.ledger.ledger import Ledger
@@ -236,7 +236,7 @@ def test_a_question_whose_job_is_cancelled_is_over_and_the_next_call_asks_anew(l
         ran.append(to)
         return 1
 
-    desk = JobDesk(Cabinet(ledger.store), None)
+    desk = JobAdmin(DocumentStore(ledger.store), None)
     old = ask(ledger, way, pay, "a")
     asyncio.run(desk.cancel(Caller("acme", "ann"), old))
     new = ask(ledger, way, pay, "a")

@@ -32,6 +32,11 @@ def transfer(to: str) -> str:
     return f"transferred to {to}"
 
 
+@declared(approval=semel.Approval())
+def issue(shares: int) -> int:
+    return shares
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "touched.db"
@@ -343,6 +348,12 @@ def test_an_untouched_question_is_what_its_events_tell(
     assert (found.whole, found.questions) == (True, 1), found.differences
 
 
+def test_a_number_that_readers_of_json_round_is_no_difference(path: Path, clock: FakeClock) -> None:
+    with opened(path, clock) as ledger, a_step(ledger, "1"), pytest.raises(ApprovalRequired):
+        issue(1 << 70)
+    assert judged(path, clock).whole
+
+
 def edit(path: Path, old: str, new: str) -> None:
     """The question's document with one text for another."""
     with sqlite3.connect(path) as connection:
@@ -369,6 +380,16 @@ def test_an_edited_decision_is_a_finding(path: Path, clock: FakeClock, old: str,
     edit(path, old, new)
     [difference] = judged(path, clock).differences
     assert text in difference.text
+
+
+@pytest.mark.parametrize("arguments", ['{"to":"eve"}', "no JSON"])
+def test_a_call_whose_arguments_are_not_those_that_were_approved_is_a_finding(
+    path: Path, clock: FakeClock, arguments: str
+) -> None:
+    asked(path, clock, "approve")
+    touch(path, f"UPDATE semel_records SET arguments = CAST('{arguments}' AS BLOB)")
+    [difference] = judged(path, clock).differences
+    assert "the call's arguments are not what the person saw" in difference.text
 
 
 def test_a_question_that_was_removed_while_it_waited_is_missed(path: Path, clock: FakeClock) -> None:

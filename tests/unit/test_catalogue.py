@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from enum import Enum
 from typing import Annotated, Any, Literal
@@ -16,7 +16,7 @@ from semel.contract.result_schema import misfit, template
 from semel.errors import ResultInvalid
 from semel.kernel.clock import rfc3339
 from semel.ledger import catalogue
-from semel.ledger.catalogue import SHELF, TOOLS_MAX
+from semel.ledger.catalogue import INDEX, TOOLS_MAX
 from semel.ledger.ledger import Ledger
 from semel.ledger.records import Records
 from semel.stores.documents import Count, Fetch
@@ -70,7 +70,7 @@ def test_tools_without_records_are_seen_too_and_those_that_were_refused_are_not(
     with a_step(ledger), pytest.raises(Exception, match="grant"):
         denied()
     ledger.keeper.close()
-    assert ledger.store.ask(Count("acme", SHELF)) == 1
+    assert ledger.store.ask(Count("acme", INDEX)) == 1
 
 
 def test_the_same_contract_is_written_once_in_an_hour_however_often_it_runs(ledger, clock):
@@ -144,7 +144,7 @@ def test_a_catalogue_that_is_full_takes_no_new_tool_and_calls_go_on(ledger, monk
 
     assert [run(ledger, made(number)) for number in range(5)] == [*range(5)]
     ledger.keeper.run_once()
-    assert ledger.store.ask(Count("acme", SHELF)) == 3
+    assert ledger.store.ask(Count("acme", INDEX)) == 3
     assert TOOLS_MAX >= 1_000
 
 
@@ -305,12 +305,39 @@ def test_a_person_elsewhere_is_held_to_what_the_catalogue_says(ledger):
         elsewhere.amend(id_, by="ann", result="r")
 
 
-def test_what_the_catalogue_does_not_know_is_taken_and_called_unchecked(ledger):
+def test_a_person_is_held_to_it_also_if_the_process_died_before_the_catalogue_was_written(ledger):
     id_ = doubt(ledger)
     elsewhere = Records(ledger.store, "acme")
+    with pytest.raises(ResultInvalid, match=r"amount.* Nothing was changed"):
+        elsewhere.resolution(id_, "happened", by="ann", result=REFUND | {"amount": None})
+    assert "returns" not in elsewhere.show(the_record(ledger))["contract"]
+    assert elsewhere.resolution(id_, "happened", by="ann", result=REFUND).checked
+
+
+def test_records_do_not_repeat_what_the_catalogue_knows(ledger):
+    @declared()
+    def pay(to: str) -> Refund:
+        return Refund("r", Decimal("1.50"), datetime.now(UTC))
+
+    run(ledger, pay, "ann")
+    ledger.keeper.run_once()
+    run(ledger, pay, "ben")
+    told = {each.asked.arguments: each.asked.terms for each in ledger.records.list()}
+    assert "returns" in told[b'{"to":"ann"}']
+    assert told[b'{"to":"ben"}'] == pay.contract.terms
+
+
+def test_what_nobody_knows_is_taken_and_called_unchecked(ledger):
+    @declared()
+    def pay(to: str) -> Many:
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        run(ledger, pay, "ann")
+    elsewhere, id_ = Records(ledger.store, "acme"), the_record(ledger).asked.id
     assert elsewhere.resolution(id_, "happened", by="ann", result="whatever").checked is False
     ledger.keeper.run_once()
-    # Said before, so it is a replay, whatever the catalogue has learnt since.
+    # Said before, so it is a replay.
     again = elsewhere.resolution(id_, "happened", by="ann", result="whatever")
     assert (again.replayed, again.checked) == (True, None)
 

@@ -21,7 +21,7 @@ def send(to: str) -> str:
 
 
 @semel.tool_contract(class_="write-non-idempotent", value="high", downstream_window="24h")
-def refund(payment: str, key: semel.Key) -> str:
+def refund(payment: str, key: semel.Key = semel.filled) -> str:
     return payment
 
 

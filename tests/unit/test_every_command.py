@@ -49,7 +49,6 @@ COMMANDS = {
 
 # What is more than a look at a store has tests of its own.
 ELSEWHERE = {
-    "bench": "unit/test_bench.py",
     "demo": "faults/test_demo.py",
     "runbook admission": "gateway/test_runbooks.py",
     "runbook approvals": "gateway/test_runbooks.py",

@@ -9,14 +9,14 @@ import orjson
 import pytest
 
 from semel.errors import StoreCorrupt
-from semel.flow import shelves
+from semel.flow import indexes
 from semel.flow.flow import Flow
 from semel.flow.model import job_of
 from semel.flow.problems import Problem
 from semel.flow.views import job_hash
 from semel.stores.documents import Document, Draft
 from tests.fake_clock import FakeClock
-from tests.flows import ANN, BEN, World, played, shelf, told
+from tests.flows import ANN, BEN, World, index, played, told
 from tests.stores import BY_NAME
 
 LEASE_S = 60
@@ -101,8 +101,8 @@ async def test_a_job_that_was_leased_before_owners_were_kept_is_ended_by_its_fen
     document = await flow.jobs.document("acme", job["job_id"])
     body = orjson.loads(document.body)
     del body["leased_by"]
-    old = Draft(document.id, orjson.dumps(body), document.places)
-    assert (await flow.cabinet.commit("acme", {document.id: document.tag}, (old,))).done
+    old = Draft(document.id, orjson.dumps(body), document.entries)
+    assert (await flow.document_store.commit("acme", {document.id: document.tag}, (old,))).done
     assert (await told(flow.jobs.result(BEN, job["job_id"], job["fence"], "succeeded", 1, None)))[0] == "done"
 
 
@@ -152,7 +152,7 @@ async def test_an_ending_again_is_replayed_to_the_byte_and_another_is_refused(wo
 async def test_the_hash_that_a_decision_is_bound_to_covers_what_a_person_sees(world, changed):
     flow = world.flow()
     await flow.jobs.create(ANN, None, "t", {"n": 1}, True, {"team": "x"})
-    (document,) = await shelf(flow, shelves.LIVE)
+    (document,) = await index(flow, indexes.LIVE)
     seen = job_of(document.body)
     data = orjson.loads(document.body)
     data[changed] = "u" if changed == "topic" else {"n": "another"}
@@ -164,15 +164,15 @@ async def test_a_message_that_the_bus_took_is_sent_once_and_forgotten(world):
     flow = world.flow()
     await flow.jobs.create(ANN, None, "t", {}, None, {})
     assert [await flow.outbox.run_once() for _ in range(2)] == [1, 0]
-    assert (len(world.sent), await shelf(flow, shelves.OUTBOX)) == (1, [])
+    assert (len(world.sent), await index(flow, indexes.OUTBOX)) == (1, [])
 
 
 # --- damage --------------------------------------------------------------------------------------------
 
 
 async def _damage(flow: Flow, document: Document) -> None:
-    """Its places stay, what it says cannot be read any more."""
-    await flow.cabinet.commit("acme", {}, put=(Draft(document.id, b"{", document.places),))
+    """Its entries stay, what it says cannot be read any more."""
+    await flow.document_store.commit("acme", {}, put=(Draft(document.id, b"{", document.entries),))
 
 
 @played
@@ -181,13 +181,13 @@ async def test_a_damaged_document_is_not_an_absent_one_and_stops_nothing_else(wo
     flow = world.flow(clock)
     for _ in range(3):
         await flow.jobs.create(ANN, None, "t", {}, {"expires_in": "1m"}, {})
-    first, *others = await shelf(flow, shelves.DUE)
+    first, *others = await index(flow, indexes.DUE)
     await _damage(flow, first)
     with pytest.raises(StoreCorrupt):
         await flow.approvals.get("acme", first.id)
     clock.advance(60)
     assert await flow.upkeep.run_once() == 2
-    assert [each.id for each in await shelf(flow, shelves.DUE)] == [first.id]
+    assert [each.id for each in await index(flow, indexes.DUE)] == [first.id]
     for document in others:
         assert (await flow.jobs.get("acme", document.id))["status"] == "denied"
 
@@ -197,7 +197,7 @@ async def test_a_damaged_message_holds_up_no_other(world):
     flow = world.flow(FakeClock())
     for _ in range(3):
         await flow.jobs.create(ANN, None, "t", {}, None, {})
-    damaged = (await shelf(flow, shelves.OUTBOX))[0]
+    damaged = (await index(flow, indexes.OUTBOX))[0]
     await _damage(flow, damaged)
     assert await flow.outbox.run_once() == 2
-    assert [each.id for each in await shelf(flow, shelves.OUTBOX)] == [damaged.id]
+    assert [each.id for each in await index(flow, indexes.OUTBOX)] == [damaged.id]

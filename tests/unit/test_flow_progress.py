@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 import pytest
 
-from semel.flow import progress, shelves
-from semel.flow.model import Decision, Gate, Job, Run, Step, job_of, run_of, to_bytes
+from semel.flow import indexes, progress
+from semel.flow.model import Decision, Gate, Run, StoredJob, WorkflowStep, job_of, run_of, to_bytes
 from semel.flow.progress import ATTEMPTS_MAX, LEASES_MAX, Change
 
 NOW = 1_000_000
@@ -18,16 +18,16 @@ LATER = 2_000_000
 GATE = Gate(500, "are you sure")
 
 
-def step(id_: str, *depends_on: str, gate: Gate | None = None, **more: Any) -> Step:
-    return Step(id_, f"topic-{id_}", depends_on, gate, **more)
+def step(id_: str, *depends_on: str, gate: Gate | None = None, **more: Any) -> WorkflowStep:
+    return WorkflowStep(id_, f"topic-{id_}", depends_on, gate, **more)
 
 
 class Played:
     """A run and its jobs, taken from one change to the next as a store would keep them."""
 
-    def __init__(self, *steps: Step) -> None:
+    def __init__(self, *steps: WorkflowStep) -> None:
         self._numbers = itertools.count(1)
-        self.jobs: dict[str, Job] = {}
+        self.jobs: dict[str, StoredJob] = {}
         self.change = self.at(NOW, None)
         progress.begin(self.change, Run("run_1", "w", "running", {"n": 1}, steps, "ann", NOW))
         self.keep()
@@ -41,10 +41,10 @@ class Played:
         self.run = self.change.run
         self.jobs |= self.change.jobs
 
-    def job(self, step_id: str) -> Job:
+    def job(self, step_id: str) -> StoredJob:
         return self.jobs[str(self.run.step(step_id).job_id)]
 
-    def leased(self, step_id: str) -> Job:
+    def leased(self, step_id: str) -> StoredJob:
         job = progress.lease(self.job(step_id), NOW, 100, "worker", "ben")
         self.jobs[job.job_id] = job
         return job
@@ -148,14 +148,14 @@ def test_a_run_whose_steps_all_succeeded_has_succeeded():
 
 def test_an_ended_run_has_no_slot_and_a_day_on_which_it_is_forgotten():
     played = Played(step("a"))
-    live = {place.shelf for place in shelves.run_draft(played.run, 10).places}
-    assert {shelves.SLOTS, shelves.slots_of("w"), "runs/status/running"} <= live
-    assert shelves.EXPIRY not in live
+    live = {entry.index_name for entry in indexes.run_draft(played.run, 10).entries}
+    assert {indexes.SLOTS, indexes.slots_of("w"), "runs/status/running"} <= live
+    assert indexes.EXPIRY not in live
     played.succeed("a")
-    ended = dict(shelves.run_draft(played.run, 10).places)
-    assert ended[shelves.EXPIRY] == LATER + 10
-    assert ended.keys().isdisjoint({shelves.SLOTS, shelves.slots_of("w"), "runs/status/running"})
-    assert shelves.EXPIRY not in dict(shelves.run_draft(played.run, None).places)
+    ended = dict(indexes.run_draft(played.run, 10).entries)
+    assert ended[indexes.EXPIRY] == LATER + 10
+    assert ended.keys().isdisjoint({indexes.SLOTS, indexes.slots_of("w"), "runs/status/running"})
+    assert indexes.EXPIRY not in dict(indexes.run_draft(played.run, None).entries)
 
 
 def test_cancelling_ends_what_lives_and_skips_what_never_began():
@@ -233,7 +233,7 @@ def test_a_question_that_nobody_answered_denies_the_step():
     played.keep()
     assert played.statuses == {"a": "denied", "b": "skipped"}
     assert (played.run.status, played.job("a").decision) == ("failed", None)
-    assert shelves.question_status(played.job("a")) == "expired"
+    assert indexes.question_status(played.job("a")) == "expired"
 
 
 def test_a_rejection_is_told_with_the_persons_name_and_reason():
@@ -251,19 +251,21 @@ def test_events_are_numbered_without_a_gap_over_all_changes():
     for name in ("a", "b"):
         played.succeed(name)
         seen += [draft.id for draft in played.change.events]
-    assert seen == [shelves.event_id("run_1", seq) for seq in range(1, played.run.seq + 1)]
+    assert seen == [indexes.event_id("run_1", seq) for seq in range(1, played.run.seq + 1)]
 
 
 @pytest.mark.parametrize("gated", [False, True])
 def test_a_job_of_its_own_has_no_timeline_and_is_forgotten_by_itself(gated):
     change = Change("acme", NOW, lambda kind: kind)
-    job = progress.open_job(change, Job("job_9", "t", {}, "queued", "ann", NOW), GATE if gated else None)
+    job = progress.open_job(
+        change, StoredJob("job_9", "t", {}, "queued", "ann", NOW), GATE if gated else None
+    )
     assert (change.events, len(change.messages)) == ([], 1)
-    assert shelves.EXPIRY not in dict(shelves.job_draft(job, 10).places)
+    assert indexes.EXPIRY not in dict(indexes.job_draft(job, 10).entries)
     ended = replace(job, status="succeeded", ended_us=LATER)
-    assert dict(shelves.job_draft(ended, 10).places)[shelves.EXPIRY] == LATER + 10
+    assert dict(indexes.job_draft(ended, 10).entries)[indexes.EXPIRY] == LATER + 10
     of_a_run = replace(ended, run_id="run_1")
-    assert shelves.EXPIRY not in dict(shelves.job_draft(of_a_run, 10).places)
+    assert indexes.EXPIRY not in dict(indexes.job_draft(of_a_run, 10).entries)
 
 
 # --- again -----------------------------------------------------------------------------------------------

@@ -185,8 +185,8 @@ def test_any_canonical_value_tells_apart(ledger, one, other):
 def test_an_explicit_key_for_one_instance_is_reused_by_another(ledger):
     request = semel.ToolCall({"item": "x"}, idempotency_key="k")
     first, second = Account("a"), Account("b")
-    assert first.charge.call(request, ledger, instance=first).ok
-    assert second.charge.call(request, ledger, instance=second).error.code == "KEY_REUSED"
+    assert first.charge.call(request, ledger).ok
+    assert second.charge.call(request, ledger).error.code == "KEY_REUSED"
     assert second.entries == []
 
 
@@ -252,6 +252,28 @@ def test_a_method_without_a_key_of_warns_once_where_it_is_declared(ledger):
     assert warned[0].filename == __file__
     with a_step(ledger):
         assert Bank().pay("a") == Bank().pay("a")
+
+
+def test_a_class_method_without_a_key_of_warns_and_one_with_it_tells_subclasses_apart(ledger):
+    with pytest.warns(UserWarning, match="key_of"):
+
+        class Till:
+            @classmethod
+            @declared()
+            def shut(cls) -> str:
+                return cls.__name__
+
+    class Bank:
+        @classmethod
+        @declared(key_of=lambda cls: cls.__name__)
+        def pay(cls, to: str) -> str:
+            return f"{cls.__name__} pays {to}"
+
+    class Abroad(Bank):
+        pass
+
+    with a_step(ledger):
+        assert (Bank.pay("a"), Abroad.pay("a")) == ("Bank pays a", "Abroad pays a")
 
 
 def test_nothing_warns_where_instances_are_told_apart_or_no_record_is_kept():

@@ -349,12 +349,18 @@ SPELLINGS: dict[str, Callable[[str], object]] = {
     "hexadecimal": lambda secret: secret.encode().hex().upper(),
     "credentials": lambda secret: "Basic " + base64.b64encode(f"ann:{secret}".encode()).decode(),
     "every byte quoted": lambda secret: "".join(f"%{byte:02x}" for byte in secret.encode()),
+    "json, three times": lambda secret: json.dumps(json.dumps(json.dumps(secret))),
+    "repr of bytes beside a quote": lambda secret: repr(f"'\"{secret}".encode()),
+    "repr of bytes in a repr": lambda secret: repr(repr(repr(secret.encode()))),
+    "quoted three times": lambda secret: quote(quote(quote(secret))),
+    "every letter as a number of a page": lambda secret: "".join(f"&#{ord(sign)};" for sign in secret),
     "a name": lambda secret: {secret: 1},
+    "a name with credentials": lambda secret: {base64.b64encode(f"ann:{secret}".encode()).decode(): 1},
     "deep inside": lambda secret: [{"a": [{"b": secret}]}],
 }
 
 # Each has characters that some form escapes: quotes, a backslash, a line's end, beyond ASCII, beyond 16 bits.
-TRICKY = ['it\'s "so"\\n', "pässwörd-ключ", "a/b c+d&e=f", "emoji-\U0001f511-key", CANARY]
+TRICKY = ['it\'s "so"\\n', "it's so", "pässwörd-ключ", "a/b c+d&e=f", "emoji-\U0001f511-key", CANARY]
 
 
 KNOWN = (

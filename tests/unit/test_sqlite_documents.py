@@ -12,12 +12,12 @@ import pytest
 
 from semel.errors import StoreCorrupt, StoreUnavailable
 from semel.kernel.clock import SYSTEM
-from semel.stores.documents import Commit, Committed, Count, Document, Draft, Fetch, Place, Room, Scan
+from semel.stores.documents import Capacity, Commit, Committed, Count, Document, Draft, Entry, Fetch, Scan
 from semel.stores.sqlite import SqliteStore, statements
 from semel.stores.sqlite.schema import open_database
 from tests.commands import A, claim
 
-ON_RUNS = (Place("runs", 1),)
+ON_RUNS = (Entry("runs", 1),)
 
 
 @pytest.fixture
@@ -31,8 +31,10 @@ def store(path: str) -> Iterator[SqliteStore]:
         yield opened
 
 
-def commit(*put: Draft, expect: dict[str, str | None] | None = None, room: tuple[Room, ...] = ()) -> Commit:
-    return Commit("acme", SYSTEM.token().hex(), expect or {}, put, (), room)
+def commit(
+    *put: Draft, expect: dict[str, str | None] | None = None, capacity: tuple[Capacity, ...] = ()
+) -> Commit:
+    return Commit("acme", SYSTEM.token().hex(), expect or {}, put, (), capacity)
 
 
 def change(path: str, statement: str) -> None:
@@ -114,7 +116,7 @@ def test_commits_of_many_tasks_share_transactions(store: SqliteStore) -> None:
 def test_a_commit_that_cannot_be_written_leaves_nothing_and_spares_those_beside_it(
     store: SqliteStore,
 ) -> None:
-    impossible = Draft("bad", b"", (Place("runs", 1 << 64),))
+    impossible = Draft("bad", b"", (Entry("runs", 1 << 64),))
 
     async def write_all() -> list[Committed | BaseException]:
         commits = [commit(Draft(f"run-{number}", b"", ON_RUNS)) for number in range(5)]
@@ -138,10 +140,10 @@ def test_a_locked_file_is_unavailable_and_then_available_again(store: SqliteStor
     assert store.ask(commit(Draft("run", b""))).done
 
 
-def test_a_shelf_far_beyond_its_limit_is_not_counted_to_the_end(store: SqliteStore) -> None:
+def test_an_index_far_beyond_its_limit_is_not_counted_to_the_end(store: SqliteStore) -> None:
     assert store.ask(commit(*(Draft(f"run-{number}", b"", ON_RUNS) for number in range(1_200)))).done
-    answer = store.ask(commit(room=(Room("runs", 100),)))
-    assert (answer.done, answer.full, answer.count) == (False, Room("runs", 100), 1_100)
+    answer = store.ask(commit(capacity=(Capacity("runs", 100),)))
+    assert (answer.done, answer.full, answer.count) == (False, Capacity("runs", 100), 1_100)
     assert store.ask(Count("acme", "runs")) == 1_200
 
 
@@ -159,7 +161,7 @@ def test_a_shelf_far_beyond_its_limit_is_not_counted_to_the_end(store: SqliteSto
         "places = '7'",
         "places = '[1]'",
         "places = '[[\"runs\"]]'",
-        'places = \'[["runs", "1"]]\'',
+        'entries = \'[["runs", "1"]]\'',
         "places = '[[\"runs\", 1.5]]'",
         "places = '[[null, 1]]'",
     ],

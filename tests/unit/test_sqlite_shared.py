@@ -167,6 +167,22 @@ def test_what_is_semels_cannot_be_written_over_a_tools_connection(path, statemen
     assert "semel_records" in names(path)
 
 
+def test_nor_by_a_handle_on_one_of_its_values(path):
+    make_application(path, "CREATE TABLE files (note); INSERT INTO files VALUES ('....')")
+
+    @semel.tool_contract(class_="write-non-idempotent")
+    def meddle(table: str, books: semel.Transaction) -> None:
+        with books.connection.blobopen(table, "note", 1) as value:
+            value.write(b"mine")
+
+    with semel.open(f"sqlite:///{path}?shared=yes") as ledger:
+        step = ledger.step(conversation="c", step="s")
+        step.run(meddle, table="files")
+        with pytest.raises(ContractError, match="Semel's own"):
+            step.run(meddle, table="Semel_Records")
+    assert ask(path, "SELECT note FROM files") == [("mine",)]
+
+
 # --- files from before -----------------------------------------------------------------------------------
 
 

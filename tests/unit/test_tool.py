@@ -634,7 +634,7 @@ class Bank:
         return key
 
     @classmethod
-    @declared()
+    @declared(key_of=lambda cls: cls.__name__)
     def open(cls, to: str) -> str:
         return f"{cls.__name__}: {to}"
 
@@ -667,8 +667,9 @@ def test_async_methods_class_methods_and_static_methods_work(ledger):
 def test_a_method_is_called_as_data_on_an_instance(ledger):
     bank = Bank("one")
     request = ToolCall({"to": "a"}, idempotency_key="k")
-    assert bank.pay.call(request, ledger, instance=bank).value == "one: a"
-    assert bank.pay.call(request, ledger).error.code == "INVALID_ARGUMENTS"
+    assert bank.pay.call(request, ledger).value == "one: a"
+    assert Bank.pay.call(request, ledger, instance=bank).value == "one: a"
+    assert Bank.pay.call(request, ledger).error.code == "INVALID_ARGUMENTS"
 
 
 def test_a_method_called_on_the_class_says_what_is_missing(ledger):

@@ -9,7 +9,7 @@ import pytest
 import semel
 from semel import errors
 from semel.audit.verify import verify
-from semel.call.unfinished import Unfinished
+from semel.call.unfinished import Action, Unfinished
 from semel.ledger.ledger import Ledger
 from semel.stores.memory import MemoryStore
 from semel.testing import FlakyStore
@@ -245,6 +245,20 @@ def test_a_refused_use_of_its_key_does_not_finish_a_call(ledger, bank):
     assert codes(conversation) == [("pay", "UPSTREAM_TIMEOUT")]
 
 
+def test_the_same_key_of_another_tenant_or_store_does_not_finish_a_call(ledger, bank, clock):
+    bank.failures = [TimeoutError()]
+    pay, conversation = tool_of(bank), ledger.conversation("conv-42")
+    with conversation.step():
+        given = semel.ToolCall({"account": "a"}, idempotency_key="k")
+        pay.call(given)
+        for another in (
+            Ledger(ledger.store, tenant="bank"),
+            Ledger(MemoryStore(clock=clock), tenant="default"),
+        ):
+            assert pay.call(given, another).ok
+    assert codes(conversation) == [("pay", "UPSTREAM_TIMEOUT")]
+
+
 def test_a_call_that_is_finished_later_in_the_block_lets_it_move_on(ledger, bank):
     bank.failures = [TimeoutError()]
     pay, conversation = tool_of(bank), ledger.conversation("conv-42")
@@ -258,7 +272,9 @@ def test_a_replay_from_memory_finishes_a_call_too(ledger, bank):
     pay, conversation = tool_of(bank), ledger.conversation("conv-42")
     with conversation.step() as step:
         thread_of(lambda: a_step(ledger, "0").run(pay, "a"))
-        step.open_calls.leave(Unfinished("pay", "X", "", "", pay_key(ledger)))
+        key = pay_key(ledger)
+        action = Action(ledger.store.secret_key, ledger.tenant, key)
+        step.open_calls.leave(action, Unfinished("pay", "X", "", "", key))
         pay("a")
     assert conversation.position == 1
 

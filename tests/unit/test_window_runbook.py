@@ -1,4 +1,4 @@
-"""`semel runbook window` and the window's rows of the bench do what they say. Time is not tested."""
+"""`semel runbook window` does what it says. Time is not tested."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ import pytest
 from click.testing import CliRunner
 
 from semel.cli import main
-from semel.lab import bench
 from semel.lab import entity_traffic as traffic
-from semel.lab.bench.figures import Unit
 from semel.lab.runbooks import window as runbook
 from semel.lab.runbooks import window_report as page
 from semel.lab.runbooks import window_work
-from semel.lab.runbooks.book import Book
+from semel.lab.runbooks.runbook import Runbook
 from semel.windows.entity import DedupWindow
 
 DAYS, SIZES = 70, (100, 20_000, 25_000)
@@ -65,7 +63,7 @@ def test_the_runbook_fails_where_the_window_forgets_too_much(
 
 def test_the_runbook_fails_where_the_window_grows(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traffic, "DedupWindow", lambda *_: DedupWindow("36500d"))
-    book = Book()
+    book = Runbook()
     runbook.window(book, DAYS, SIZES)
     failed = [check.name for check in book.checks if not check.ok]
     assert "daily: never more keys than three days bring" in failed
@@ -84,7 +82,7 @@ def test_the_runbook_fails_where_a_push_searches_its_keys(
 ) -> None:
     monkeypatch.setattr(window_work, "DedupWindow", _Searching)
     few, many = window_work.measure(100), window_work.measure(1_000)
-    book = Book()
+    book = Runbook()
     runbook._check_works(book, few, many)
     assert [check.ok for check in book.checks] == [False, True]
 
@@ -129,21 +127,6 @@ def test_a_full_window_stays_as_full_as_it_is() -> None:
 
 
 def test_the_tables_have_a_cell_for_each_column(quick: None) -> None:
-    seen = runbook.window(Book(), DAYS, SIZES)
+    seen = runbook.window(Runbook(), DAYS, SIZES)
     assert {len(row) for row in page.growth_rows(seen)} == {len(page.GROWTH)}
     assert {len(row) for row in page.cost_rows(seen)} == {len(page.COSTS)}
-
-
-def test_the_bench_pushes_what_it_says_and_compares_the_same_traffic(tmp_path: Path) -> None:
-    rows = ["window-push", "window-size", "window-years"]
-    report = bench.run(rows, quick=True, directory=str(tmp_path))
-    assert report.did["window-push"]["many"] == {"pushes": 60, "live keys": 2_000}
-    years = report.did["window-years"]
-    assert years["daily, window"]["events"] == years["daily, map"]["events"]
-    assert years["hostile, window"]["keys"] == 500 < years["hostile, map"]["keys"]
-    assert "B |" in bench.markdown(report)
-
-
-def test_bytes_are_not_seconds() -> None:
-    assert Unit.BYTES.of(44.0, 1.0) == 44.0
-    assert Unit.BYTES.spelled(12_345.0) == "12 345 B"

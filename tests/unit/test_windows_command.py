@@ -17,7 +17,7 @@ from semel.stores.base import Store
 from semel.stores.memory import MemoryStore
 from semel.testing import FakeClock
 from semel.windows.advice import advise
-from semel.windows.age_counters import KEY, TOOL, AgeBook, Subject
+from semel.windows.age_counters import KEY, TOOL, AgeCounters, Subject
 from semel.windows.ages import Ages
 from tests.tools import a_step, another_process, declared
 
@@ -45,7 +45,7 @@ def keep(
     store: Store, *ages_us: int, name: str = "pay", kind: str = TOOL, window_us: int | None = DAY
 ) -> None:
     """Retries of these ages are in the store, under a window of that length."""
-    ages, book = Ages(), AgeBook()
+    ages, book = Ages(), AgeCounters()
     for age_us in ages_us:
         ages.met([age_us], 0, window_us)
     book.add(Subject("default", kind, name), ages)
@@ -105,7 +105,7 @@ def test_more_than_one_late_retry_in_a_thousand_is_too_many(late: int, too_short
 
 
 def test_retries_later_than_the_window_are_named(ledger, url):
-    ages, book = Ages(), AgeBook()
+    ages, book = Ages(), AgeCounters()
     ages.met([SECOND] * 983, 0, DAY)
     ages.saw([5 * DAY] * 17, 0)
     book.add(Subject("default", TOOL, "pay"), ages)
@@ -120,7 +120,7 @@ def test_a_window_that_was_made_longer_is_no_longer_called_too_short() -> None:
     store = MemoryStore(clock=FakeClock())
     keep(store, *[SECOND] * 10, *[DAY - SECOND] * 10)
     assert advise(store, "default")[0].too_short
-    ages, book = Ages(), AgeBook()
+    ages, book = Ages(), AgeCounters()
     ages.met([3 * DAY], 2 * DAY, 9 * DAY)
     book.add(Subject("default", TOOL, "pay"), ages)
     book.merge(store)

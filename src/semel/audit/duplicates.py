@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -38,6 +39,9 @@ _BITS = 1 << 26
 # Arguments of one call that are looked at: a tool with more is not told from another by one of them.
 _ARGUMENTS_MAX = 64
 
+# As fields of models are named.
+_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]{0,63}")
+
 # Only these took effect, or may have: a call that failed may be made again with another argument.
 _EFFECTIVE = frozenset((State.PENDING, State.IN_DOUBT, State.WAITING, State.DONE, State.PARTIAL))
 
@@ -54,7 +58,7 @@ class Made(NamedTuple):
     step: str
 
 
-class Pair(NamedTuple):
+class CallPair(NamedTuple):
     """Two calls of one tool that look like one intention, in the order in which they were made."""
 
     first: Made
@@ -80,7 +84,7 @@ class ToolDuplicates:
     tool: str
     count: int = 0
     same_conversation: int = 0
-    examples: list[Pair] = field(default_factory=list)
+    examples: list[CallPair] = field(default_factory=list)
 
     @property
     def meaning(self) -> str:
@@ -95,14 +99,14 @@ class ToolDuplicates:
             "callers really meant the same thing. Take the id from the request, not from whoever serves it."
         )
 
-    def add(self, pair: Pair) -> None:
+    def add(self, pair: CallPair) -> None:
         self.count += 1
         self.same_conversation += pair.first.conversation == pair.second.conversation
         if len(self.examples) < EXAMPLES:
             self.examples.append(pair)
 
 
-class Held:
+class RecentCalls:
     """The newest call of each tool and arguments, as long as it is recent."""
 
     def __init__(self, within_us: int) -> None:
@@ -226,7 +230,7 @@ class NearRepeats:
     tool: str
     argument: str
     count: int = 0
-    examples: list[Pair] = field(default_factory=list)
+    examples: list[CallPair] = field(default_factory=list)
 
     @property
     def meaning(self) -> str:
@@ -236,7 +240,7 @@ class NearRepeats:
             "meant, all is well."
         )
 
-    def add(self, pair: Pair) -> None:
+    def add(self, pair: CallPair) -> None:
         self.count += 1
         if len(self.examples) < EXAMPLES:
             self.examples.append(pair)
@@ -279,7 +283,7 @@ class Near:
     def _found(self, tool: str, argument: str, one: Made, other: Made) -> None:
         first, second = sorted((one, other))
         near = self.tools.setdefault((tool, argument), NearRepeats(tool, argument))
-        near.add(Pair(first, second))
+        near.add(CallPair(first, second))
 
     def _hold(self, without: _Without, made: Made, value: bytes) -> None:
         if len(self._held) >= HELD_MAX:
@@ -292,8 +296,11 @@ class Near:
 def _but_for_one(record: Record) -> Iterator[tuple[_Without, bytes]]:
     """The call without each of the arguments that tell it apart, and that argument's digest."""
     asked = record.asked
-    told_apart = _less(from_json(asked.arguments), terms(record).get("ignore", ()))
-    if not isinstance(told_apart, dict) or not 1 < len(told_apart) <= _ARGUMENTS_MAX:
+    arguments = _less(from_json(asked.arguments), terms(record).get("ignore", ()))
+    if not isinstance(arguments, dict):
+        return
+    told_apart = dict(_members(arguments))
+    if not 1 < len(told_apart) <= _ARGUMENTS_MAX:
         return  # without another argument that is equal, nothing is
     digests = {name: _digest(value) for name, value in told_apart.items()}
     for name, digest in digests.items():
@@ -301,6 +308,15 @@ def _but_for_one(record: Record) -> Iterator[tuple[_Without, bytes]]:
         for other in sorted(digests.keys() - {name}):
             others.update(_digest(other) + digests[other])
         yield _Without(asked.conversation, asked.step, asked.tool, name, others.digest()[:16]), digest
+
+
+def _members(arguments: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Each value by its path, as `ignore` takes it. What callers name as they like is one value."""
+    for name, value in arguments.items():
+        if isinstance(value, Mapping) and value and all(map(_NAME.fullmatch, value)):
+            yield from _members(value, f"{before}{name}.")
+        else:
+            yield before + name, value
 
 
 def _less(arguments: Any, ignored: Iterable[str]) -> Any:

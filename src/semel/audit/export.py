@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from semel.audit.duplicates import LateRepeat, LateRepeats, Made, NearRepeats, Pair, ToolDuplicates
+from semel.audit.duplicates import CallPair, LateRepeat, LateRepeats, Made, NearRepeats, ToolDuplicates
 from semel.audit.events import Event
 from semel.audit.verify import Duplicates
 from semel.errors import StoreCorrupt
@@ -27,24 +27,24 @@ _PAGE = 1_000
 _FIRST = -(1 << 62)
 
 
-class Place(NamedTuple):
+class LogPosition(NamedTuple):
     """After this event of this lane."""
 
     lane: int
     seq: int
 
 
-BEGINNING = Place(0, _FIRST)
+BEGINNING = LogPosition(0, _FIRST)
 
 
 class Part(NamedTuple):
     """Some events, and where the next ones are; None at the end."""
 
     lines: list[dict[str, Any]]
-    next: Place | None
+    next: LogPosition | None
 
 
-def part(store: Store, tenant: str | None, after: Place = BEGINNING, limit: int = _PAGE) -> Part:
+def part(store: Store, tenant: str | None, after: LogPosition = BEGINNING, limit: int = _PAGE) -> Part:
     """The next events, at most so many: of one tenant, or of all."""
     found: list[dict[str, Any]] = []
     for lane in range(after.lane, store.lanes):
@@ -53,13 +53,13 @@ def part(store: Store, tenant: str | None, after: Place = BEGINNING, limit: int 
         events = store.ask(ReadEvents(seq, wanted, tenant, lane=lane))
         found += [line(event, lane) for event in events]
         if len(events) == wanted:
-            return Part(found, Place(lane, events[-1].seq))
+            return Part(found, LogPosition(lane, events[-1].seq))
     return Part(found, None)
 
 
 def exported_lines(store: Store, tenant: str | None) -> Iterator[dict[str, Any]]:
     """All of them, one part in memory."""
-    after: Place | None = BEGINNING
+    after: LogPosition | None = BEGINNING
     while after is not None:
         found, after = part(store, tenant, after)
         yield from found
@@ -148,7 +148,7 @@ def _near(found: NearRepeats) -> dict[str, Any]:
     }
 
 
-def _pair(pair: Pair) -> dict[str, Any]:
+def _pair(pair: CallPair) -> dict[str, Any]:
     return {"first": _made(pair.first), "second": _made(pair.second)}
 
 

@@ -4,7 +4,7 @@ A seal's hash says that something under it was changed, not what. So whoever sea
 each event. They prove nothing, the chain does; but they are a second witness: a seal that is not the one they
 were kept with was removed and made anew, and one that they speak of was there.
 
-document             id                     shelves, in a tenant of its own
+document             id                     indexes, in a tenant of its own
 leaves of a seal     leaves/<lane>/<number> leaves/<lane>: number; expiry: when its events are too old to keep
 """
 
@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from semel.audit.events import LEAF_BYTES, Seal
-from semel.flow.shelves import EXPIRY
+from semel.flow.indexes import EXPIRY
 from semel.stores.base import Store
-from semel.stores.documents import Commit, Draft, Fetch, Place, Scan
+from semel.stores.documents import Commit, Draft, Entry, Fetch, Scan
 
 # Events of all tenants are under one seal. No tenant of a caller begins with this sign.
 TENANT = "_seals"
@@ -33,8 +33,8 @@ class Leaves(NamedTuple):
 def keep(store: Store, lane: int, seal: Seal) -> None:
     """The leaves of a seal just made are in the store. Those of an earlier seal with its number stay."""
     id_ = _id(lane, seal.number)
-    places = (Place(_shelf(lane), seal.number), Place(EXPIRY, seal.at_us + store.audit_kept_us))
-    draft = Draft(id_, seal.hash + seal.leaves, places)
+    entries = (Entry(_index(lane), seal.number), Entry(EXPIRY, seal.at_us + store.audit_kept_us))
+    draft = Draft(id_, seal.hash + seal.leaves, entries)
     store.ask(Commit(TENANT, store.clock.token().hex(), {id_: None}, (draft,)))
 
 
@@ -51,11 +51,11 @@ def read(store: Store, lane: int, number: int) -> Leaves | None:
 
 def newest(store: Store, lane: int) -> int:
     """The highest number of a seal whose leaves are kept; 0 if there are none."""
-    documents = store.ask(Scan(TENANT, _shelf(lane), 1, newest=True)).documents
+    documents = store.ask(Scan(TENANT, _index(lane), 1, newest=True)).documents
     return int(documents[0].id.rpartition("/")[2]) if documents else 0
 
 
-def _shelf(lane: int) -> str:
+def _index(lane: int) -> str:
     return f"leaves/{lane}"
 
 

@@ -1,7 +1,7 @@
 """Questions to people against the audit log: a decision is what its events tell, or somebody changed it.
 
 A question is a document, not a record; its events are committed with it (semel.flow.deciding). Compared are
-how it stands, who decided, when and why, and the digest of what the person saw.
+how it stands, who decided, when and why, the digest of what the person saw, and the arguments of the call.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from collections.abc import Iterator, Sequence
 
 from semel.audit.events import DECIDED, WAITING, Event
 from semel.errors import StoreCorrupt
-from semel.flow.model import Job, job_of
-from semel.flow.shelves import APPROVALS, question_status
+from semel.flow.indexes import APPROVALS, question_status
+from semel.flow.model import StoredJob, job_of
 from semel.flow.views import job_hash
 from semel.kernel.clock import rfc3339
-from semel.stores.base import Store
+from semel.kernel.record import Record
+from semel.questions.approvals import shown_arguments
+from semel.stores.base import FindRecord, Store
 from semel.stores.documents import Fetch, Scan, score_on
 
 _PAGE = 200
@@ -24,7 +26,7 @@ DAMAGED = "its document is damaged"
 UNTOLD = "it has no events: they were removed, or it was written with ?audit=off"
 
 
-def question(store: Store, tenant: str, job_id: str) -> Job | None:
+def question(store: Store, tenant: str, job_id: str) -> StoredJob | None:
     """The job that the question is about; StoreCorrupt if it cannot be read."""
     document = store.ask(Fetch(tenant, (job_id,))).documents.get(job_id)
     return document and job_of(document.body)
@@ -56,10 +58,25 @@ def question_difference(store: Store, tenant: str, job_id: str, lines: Sequence[
         return GONE if told[-1].kind == WAITING else None
     if job.question is None:
         return "its events tell of a question, but the job has none"
-    return _compared(job, told[-1])
+    wrong = [*_compared(job, told[-1]), *_call_compared(store, tenant, job)]
+    return "; ".join(wrong) or None
 
 
-def _compared(job: Job, last: Event) -> str | None:
+def _call_compared(store: Store, tenant: str, job: StoredJob) -> Iterator[str]:
+    """The call that was asked for runs with the arguments of its record: they are those of the question."""
+    record = store.ask(FindRecord(tenant, job.record_id)) if job.record_id is not None else None
+    if record is not None and not _same_arguments(record, job):
+        yield "the call's arguments are not what the person saw"
+
+
+def _same_arguments(record: Record, job: StoredJob) -> bool:
+    try:
+        return bool(shown_arguments(record) == job.input)
+    except ValueError:
+        return False  # somebody left no JSON there
+
+
+def _compared(job: StoredJob, last: Event) -> Iterator[str]:
     pairs = [("status", question_status(job), last.kind)]
     if job.decision is not None:
         decision = job.decision
@@ -68,7 +85,6 @@ def _compared(job: Job, last: Event) -> str | None:
             ("decided at", rfc3339(decision.at_us) or "", rfc3339(last.at_us) or ""),
             ("reason", decision.reason, last.note),
         ]
-    wrong = [f"{name} is {is_!r}, by its events {was!r}" for name, is_, was in pairs if is_ != was]
+    yield from (f"{name} is {is_!r}, by its events {was!r}" for name, is_, was in pairs if is_ != was)
     if bytes.fromhex(job_hash(job)) != last.digest:
-        wrong.append("what was asked is not what the person saw")
-    return "; ".join(wrong) or None
+        yield "what was asked is not what the person saw"

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from semel.audit.duplicates import (
+    CallPair,
     CameTwice,
-    Held,
     LateRepeats,
     Near,
-    Pair,
+    RecentCalls,
     ToolDuplicates,
     claims,
     late_repeats,
@@ -466,7 +466,7 @@ def find_duplicates(
     """Of a tenant: calls with other keys but the same tool and arguments as one shortly before; keys that
     came again after their window; calls of one step that differ in one argument only."""
     report = Duplicates(microseconds(within, "within"))
-    held, twice, number = Held(report.within_us), CameTwice(), 0
+    held, twice, number = RecentCalls(report.within_us), CameTwice(), 0
     for number, event in enumerate(all_pages(store, tenant), 1):
         progress(number)
         if not claims(event):
@@ -476,7 +476,7 @@ def find_duplicates(
         made = made_by(event)
         earlier = held.other_key(event.tool, event.digest, made)
         if earlier is not None:
-            report.tools.setdefault(event.tool, ToolDuplicates(event.tool)).add(Pair(earlier, made))
+            report.tools.setdefault(event.tool, ToolDuplicates(event.tool)).add(CallPair(earlier, made))
     report.late = _late(store, tenant, twice.keys, progress, number)
     for count, record in enumerate(records(store, tenant), number):
         progress(count)

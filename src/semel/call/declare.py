@@ -5,39 +5,87 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, overload
 
+from semel.call.bound import GuardedMethod
 from semel.call.tool import Tool
 from semel.contract import shapes
-from semel.contract.contract import Contract, Declaration
-from semel.contract.result import Approval, ToolCall
+from semel.contract.contract import Contract, Declaration, InFlightRule, ToolClass, ToolValue, UnknownRule
+from semel.contract.filled import filled
+from semel.contract.result import Approval, ToolCall, ToolResult
 from semel.kernel.durations import Duration
 from semel.ledger.ledger import Ledger
 
+P = ParamSpec("P")
+Rest = ParamSpec("Rest")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
+T = TypeVar("T")
+Self_ = TypeVar("Self_")
 
 
-class GuardedTool(Protocol[R_co]):
-    """The function as its callers see it: without its Key parameters, which no type can express."""
+class GuardedTool(Protocol[P, R_co]):
+    """The function as its callers see it. For an `async def`, R is its coroutine."""
 
     contract: Contract
+    __name__: str
 
-    def __call__(self, *args: Any, **kwargs: Any) -> R_co: ...
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """The tool's value, of this call or of the one that was first; raises what the contract answers."""
+
+    @overload
+    def call(  # type: ignore[overload-overlap]
+        self: GuardedTool[..., Awaitable[T]],
+        request: ToolCall,
+        ledger: Ledger | None = None,
+        *,
+        instance: Any = None,
+    ) -> Coroutine[Any, Any, ToolResult[T]]: ...
+
+    @overload
+    def call(
+        self: GuardedTool[..., T], request: ToolCall, ledger: Ledger | None = None, *, instance: Any = None
+    ) -> ToolResult[T]: ...
 
     def call(self, request: ToolCall, ledger: Ledger | None = None, *, instance: Any = None) -> Any:
-        """How the call ended, as a ToolResult; awaitable for an async tool."""
+        """How the call ended; awaitable for an async tool. `instance` is for a method that is not bound."""
+
+    @overload
+    def __get__(self, instance: None, owner: Any = None) -> GuardedTool[P, R_co]: ...
+
+    @overload
+    def __get__(
+        self: GuardedTool[Concatenate[Self_, Rest], R], instance: Self_, owner: Any = None
+    ) -> GuardedTool[Rest, R]: ...
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        """A method is bound to its instance, as every function is."""
+
+
+class Declare(Protocol):
+    """Makes the guarded tool of a function. One that returns a ToolResult[T] gives its callers the T."""
+
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, ToolResult[T]]], /
+    ) -> GuardedTool[P, Coroutine[Any, Any, T]]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, ToolResult[T]], /) -> GuardedTool[P, T]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> GuardedTool[P, R]: ...
 
 
 def tool_contract(
     *,
-    class_: str,
+    class_: ToolClass = "write-non-idempotent",
     name: str | None = None,
     version: str = "1.0.0",
     owner: str = "",
     purpose: str | None = None,
-    value: str | None = None,
+    value: ToolValue | None = None,
     window: Duration | None = None,
     lease: Duration | None = None,
     run_limit: Duration | None = None,
@@ -47,30 +95,79 @@ def tool_contract(
     downstream_window: Duration | None = None,
     transient: Iterable[type[BaseException]] = (),
     attempts: int = 1,
-    backoff: str | Duration | Callable[[int], float] = "exponential",
+    backoff: Duration | Callable[[int], float] = "exponential",
     refused: Iterable[type[BaseException]] = (),
-    in_flight: str | None = None,
+    in_flight: InFlightRule | None = None,
     wait: Duration | None = None,
-    on_unknown: str | None = None,
+    on_unknown: UnknownRule | None = None,
     probe: Callable[..., Any] | None = None,
-    approval: str | Approval | None = None,
+    approval: Literal["required"] | Approval | None = None,
     key_of: Callable[[Any], Any] | None = None,
     secret: Iterable[str] = (),
-) -> Callable[[Callable[..., R]], GuardedTool[R]]:
-    """Declare what a tool promises. ContractError, naming the fix, if it cannot be kept."""
+) -> Declare:
+    """Declare what a tool promises, on a `def`, `async def` or method. ContractError, naming the fix, if it
+    cannot be kept. A duration is a timedelta or a text such as "500ms", "30s", "15m", "24h", "7d".
+
+    Identity
+        name: what the tool is called in keys, records and schemas; default: the function's name.
+        version: as "2.1.0". Another major version has other keys.
+        owner: whom to ask about it.
+        purpose: what it is for, in words; default: the docstring.
+
+    What a call does
+        class_: "read" and "write-idempotent" keep no record and never replay; "write-non-idempotent" (the
+            default) and "irreversible" are recorded, so that an effect lands once.
+        value: "low" (the default) or "high": how long the window of a "write-non-idempotent" tool is.
+        resource: the argument that names the resource of a "write-idempotent" tool; goes to the audit.
+        scopes: what the step must grant.
+
+    Which calls are the same action
+        ignore: arguments (dotted paths) that do not tell two actions apart.
+        key_of: for methods: `key_of(self)` gives what tells two instances apart. Without it none does.
+        secret: arguments and fields of the result (dotted paths) that are written nowhere.
+
+    How long
+        window: how long a settled key is honoured, from its settlement; default: "24h" for low value, "7d"
+            for high, "30d" for "irreversible".
+        lease: how long a running call may go without a sign of life before it is in doubt; renewed while
+            the tool runs; default: "60s".
+        run_limit: how long the tool may run before renewal stops; default: "15m".
+        in_flight: a second caller of a running call: "wait" (the default) for its answer, or "refuse".
+        wait: for how long it waits at most; default: "30s".
+
+    When it fails
+        transient: exceptions after which the tool is tried again, inside the call and with the same key.
+        attempts: how often it is tried in all. More than 1 needs a `Key` parameter and `downstream_window`.
+        backoff: the pause between tries: "exponential", a duration, or `backoff(tries) -> seconds`.
+        refused: exceptions that prove that nothing happened: the key is free again.
+
+    When nobody knows whether it happened
+        on_unknown: "retry" (enter again with the same key), "probe" (ask), "park" (wait for a person) or
+            "rerun" (enter again, though the effect may land twice); default: "retry" if a `Key` parameter and
+            `downstream_window` are there and the tool is not "irreversible", else "probe" if there is one,
+            else "park".
+        downstream_window: the downstream deduplicates by our key, for this long.
+        probe: `probe(key, **arguments)`, sync or async, gives `semel.Happened(result)`,
+            `semel.DidNotHappen` or `semel.CannotTell`.
+
+    Before it happens
+        approval: "required" or `semel.Approval(expires_in=…)`: a person has to say yes first.
+
+    Parameters of the function of type `semel.Key` and `semel.Transaction` are filled by Semel, and are in no
+    schema, key or record. Give them the default `semel.filled`, and no type checker asks callers for them.
+    """
     declared = Declaration(**locals())
     # The names around the definition, for annotations that are written as text.
     local_names = sys._getframe(1).f_locals
 
-    def declare(function: Callable[..., R]) -> GuardedTool[R]:
-        guarded: GuardedTool[R] = _guarded(Tool(Contract(function, declared, local_names)), local_names)
-        return guarded
+    def declare(function: Callable[..., Any]) -> Any:
+        return _guarded(Tool(Contract(function, declared, local_names)), local_names)
 
     return declare
 
 
 def _guarded(tool: Tool, local_names: Mapping[str, Any]) -> Any:
-    """A real function, so that frameworks treat it like the one it stands for."""
+    """A real function, so that frameworks treat it like the one it stands for; in a class, nearly one."""
     function = tool.contract.function
     if tool.is_async:
 
@@ -87,13 +184,15 @@ def _guarded(tool: Tool, local_names: Mapping[str, Any]) -> Any:
     _hide_keys(wrapper, tool.contract, local_names)
     wrapper.contract = tool.contract  # type: ignore[attr-defined]
     wrapper.call = tool.call  # type: ignore[attr-defined]
-    return wrapper
+    return GuardedMethod(wrapper) if tool.contract.arguments.takes_self else wrapper
 
 
 def _hide_keys(wrapper: Any, contract: Contract, local_names: Mapping[str, Any]) -> None:
     """Nobody passes a key, so nobody should see the parameter: not a model, not a framework."""
-    hidden = (*contract.key_parameters, *contract.transaction_parameters)
     signature = inspect.signature(contract.function)
+    # By their default too: the name of an annotation may be defined later.
+    to_be_filled = [name for name, each in signature.parameters.items() if each.default is filled]
+    hidden = (*contract.key_parameters, *contract.transaction_parameters, *to_be_filled)
 
     def meant(written: Any) -> Any:
         return _meant(written, contract, local_names)

@@ -84,6 +84,51 @@ class Call(NamedTuple):
     open_calls: tuple[OpenCalls, ...]  # of the numbered steps around it
 
 
+# --- what a claim found ---------------------------------------------------------------------------
+#
+# `now_us` is the store's time at which the record stood so.
+
+
+class Ours(NamedTuple):
+    """The key is ours: the tool may be entered."""
+
+    record: Record
+    now_us: int
+
+
+class Settled(NamedTuple):
+    """The call has ended before: its outcome is the answer."""
+
+    record: Record
+    now_us: int
+
+
+class Waiting(NamedTuple):
+    """A person has to say yes first."""
+
+    record: Record
+
+
+class Doubtful(NamedTuple):
+    """It may have happened: its owner said so, or its lease lapsed."""
+
+    record: Record
+    now_us: int
+
+
+class Held(NamedTuple):
+    """Somebody else is performing it, whose lease still lasts."""
+
+    record: Record
+    lease_left_s: float
+
+
+Finding = Ours | Settled | Waiting | Doubtful | Held
+
+
+# --- the story of a call --------------------------------------------------------------------------
+
+
 def guarded(call: Call) -> Deciding:
     """One guarded call from the claim to its answer; raises what the contract answers instead of a value."""
     if call.contract.transaction_parameters:
@@ -95,27 +140,21 @@ def guarded(call: Call) -> Deciding:
     try:
         running.calls.add(call.attempt)
         while True:
-            reply = yield from _take(call, claim)
-            record = reply.record
-            if ours(record, claim):
-                return (yield from _perform(call, reply))
-            assert record is not None
-            call.attempt.end()
-            _check_same_action(claim, record)
-            if record.state in SETTLED:
-                return replay(call, reply)
-            if record.state is State.WAITING:
-                answer = yield from _after_approval(call, record)
-            elif doubtful(record, reply.now_us):
-                answer = yield from _in_doubt(call, record, reply.now_us)
-            elif call.attempt.is_within(record.token):
-                raise _waits_for_itself(call)
-            elif owner.is_gone(record.token):
-                answer = yield from _after_death(call, record)
-            else:
-                deadline = deadline or (yield ELAPSED) + call.contract.wait_us / 1e6
-                yield from _wait_for_owner(call, record, reply.now_us, deadline)
-                continue
+            match _found(call, claim, (yield from _take(call, claim))):
+                case Ours() as found:
+                    return (yield from _perform(call, found))
+                case Settled(record, now_us):
+                    return replay(call, record, now_us)
+                case Waiting(record):
+                    answer = yield from _after_approval(call, record)
+                case Doubtful(record, now_us):
+                    answer = yield from _in_doubt(call, record, now_us)
+                case Held(record) if owner.is_gone(record.token):
+                    answer = yield from _after_death(call, record)
+                case Held() as held:
+                    deadline = deadline or (yield ELAPSED) + call.contract.wait_us / 1e6
+                    yield from _wait_for_owner(call, held, deadline)
+                    continue
             if answer is not None:
                 return answer
             # Someone else was quicker, or the key is free again: claim once more, as a new attempt.
@@ -165,7 +204,7 @@ def _claim(call: Call) -> Claim:
         contract.version,
         fingerprint(contract.name, call.canonical),
         _compact(contract.arguments.dump(call.arguments)),
-        contract.terms,
+        call.ledger.sightings.terms(contract),
         call.conversation,
         call.step,
         call.principal,
@@ -194,6 +233,25 @@ def _take(call: Call, command: Claim | Retake) -> Generator[Wish, Any, Reply]:
         # The tool was not entered, so nobody has to find out whether it was.
         _defer(call, _release_of(call, command.token))
         raise
+
+
+def _found(call: Call, claim: Claim, reply: Reply) -> Finding:
+    """What the key's record means for this call; raises if it is another action's, or waits for this call."""
+    record, now_us = reply.record, reply.now_us
+    if ours(record, claim):
+        return Ours(record, now_us)
+    assert record is not None, "after a claim the key has a record, whoever's it is"
+    call.attempt.end()
+    _check_same_action(claim, record)
+    if record.state in SETTLED:
+        return Settled(record, now_us)
+    if record.state is State.WAITING:
+        return Waiting(record)
+    if record.lease_until is None or doubtful(record, now_us):
+        return Doubtful(record, now_us)
+    if call.attempt.is_within(record.token):
+        raise _waits_for_itself(call)
+    return Held(record, max(0.001, (record.lease_until - now_us) / 1e6))
 
 
 def _let_go(call: Call, interrupt: BaseException) -> None:
@@ -236,7 +294,8 @@ def _release_of(call: Call, token: bytes) -> Release:
 def _check_same_action(claim: Claim, record: Record) -> None:
     if record.asked.tool != claim.asked.tool or record.asked.fingerprint != claim.asked.fingerprint:
         raise errors.KeyReused()
-    _check_version(record, claim.asked.version)
+    if record.asked.version != claim.asked.version:
+        _check_version(record, claim.asked.version)
 
 
 def _check_version(record: Record, version: str) -> None:
@@ -255,9 +314,8 @@ def _waits_for_itself(call: Call) -> errors.StepError:
     )
 
 
-def _wait_for_owner(call: Call, record: Record, now_us: int, deadline: float) -> Generator[Wish, Any, None]:
-    assert record.lease_until is not None
-    lease_left_s = max(0.001, (record.lease_until - now_us) / 1e6)
+def _wait_for_owner(call: Call, held: Held, deadline: float) -> Generator[Wish, Any, None]:
+    record, lease_left_s = held
     patience_s = deadline - (yield ELAPSED)
     if call.ledger.running.above(call.attempt):
         raise errors.InFlight(
@@ -273,10 +331,9 @@ def _wait_for_owner(call: Call, record: Record, now_us: int, deadline: float) ->
 # --- performing -----------------------------------------------------------------------------------
 
 
-def _perform(call: Call, reply: Reply) -> Deciding:
+def _perform(call: Call, found: Ours) -> Deciding:
     """The tool's effect under a fence that is ours, and its settlement."""
-    record = reply.record
-    assert record is not None
+    record = found.record
     contract, keeper = call.contract, call.ledger.keeper
     arguments = call.arguments
     if record.attempts > 1 or record.asked.job_id:
@@ -305,7 +362,7 @@ def _perform(call: Call, reply: Reply) -> Deciding:
                 call.ledger.clock.random,
                 lambda at: (
                     not (beat.lost or call.attempt.broken)
-                    and _within_bounds(contract, reply, at - beat.began)
+                    and _within_bounds(contract, found, at - beat.began)
                 ),
                 lambda: contract.arguments.restore(record.asked.arguments, call.arguments),
             )
@@ -363,12 +420,10 @@ def _further_tries(
     raise error
 
 
-def _within_bounds(contract: Contract, reply: Reply, elapsed_s: float) -> bool:
+def _within_bounds(contract: Contract, found: Ours, elapsed_s: float) -> bool:
     """Whether one more entry begins while the downstream remembers the key, and within the run limit."""
-    record = reply.record
-    assert record is not None
-    assert record.entered_at is not None
-    since_first_us = reply.now_us - record.entered_at + elapsed_s * 1e6
+    assert found.record.entered_at is not None
+    since_first_us = found.now_us - found.record.entered_at + elapsed_s * 1e6
     remembered = contract.downstream_us is None or since_first_us < contract.downstream_us
     return remembered and elapsed_s * 1e6 < contract.run_limit_us
 
@@ -440,7 +495,6 @@ def _release_rolled_back(call: Call, record: Record, error: BaseException) -> Ge
 
 def _committed(call: Call, record: Record, entered: Entered, secrets: list[str]) -> Deciding:
     """Effect and settlement are committed together, or neither is and the key is free again."""
-    settle = None
     try:
         settle, value = _settlement(call, record, entered.value, secrets)
         reply = yield Commit(entered.transaction, settle)
@@ -454,13 +508,14 @@ def _committed(call: Call, record: Record, entered: Entered, secrets: list[str])
         entered.transaction.roll_back()
         _submit(call, _release_of(call, record.token))
         raise
-    assert settle is not None
-    if not (reply.applied or settled_by(reply.record, settle)):
+    settled = reply.record
+    if settled is None or not (reply.applied or settled_by(settled, settle)):
         raise errors.OwnershipLost(
             "This call was silent past its lease and someone else went on; its own effect was rolled back."
         )
-    _remember(call, reply)
-    yield from _end_job(call, record, settle.state)
+    _remember(call, settled, reply.now_us)
+    if record.asked.job_id:
+        yield from _end_job(call, record, settle.state)
     if settle.state is not State.DONE:
         assert settle.outcome is not None
         raise recorded_error(settle.outcome)
@@ -506,16 +561,16 @@ def _settle_error(
 def _settle(call: Call, record: Record, state: State, outcome: bytes | None) -> Generator[Wish, Any, None]:
     settle = Settle(call.at, record.token, state, outcome, call.contract.window_us)
     reply = yield from _finish(call, settle)
-    if not (reply.applied or settled_by(reply.record, settle)):
+    settled = reply.record
+    if settled is None or not (reply.applied or settled_by(settled, settle)):
         raise errors.OwnershipLost()
-    _remember(call, reply)
-    yield from _end_job(call, record, state)
+    _remember(call, settled, reply.now_us)
+    if record.asked.job_id:
+        yield from _end_job(call, record, state)
 
 
 def _end_job(call: Call, record: Record, state: State) -> Generator[Wish, Any, None]:
     """The job of a call that a person approved ends with it. If that fails, a sweeper does it."""
-    if not record.asked.job_id:
-        return
     call.attempt.end()
     try:
         yield from calls.settled(call.ledger.tenant, record.asked.job_id, state, call.ledger.clock)
@@ -598,25 +653,23 @@ def in_doubt_error(contract: Contract, text: str | None = None) -> errors.CallEr
 # --- replaying ------------------------------------------------------------------------------------
 
 
-def replay(call: Call, reply: Reply) -> Answer:
+def replay(call: Call, record: Record, now_us: int) -> Answer:
     """What the settled record says, as the first caller got it."""
-    assert reply.record is not None
-    _remember(call, reply)
-    call.ledger.tally.replayed(reply.record, reply.now_us)
+    _remember(call, record, now_us)
+    call.ledger.counters.replayed(record, now_us)
     call.ledger.keeper.notice()
-    return Answer(replayed_value(call.contract, reply.record), replayed=True)
+    return Answer(replayed_value(call.contract, record), replayed=True)
 
 
-def _remember(call: Call, reply: Reply) -> None:
-    record = reply.record
-    assert record is not None
+def _remember(call: Call, record: Record, now_us: int) -> None:
     call.attempt.settled = True
-    if not call.keep or amendable(record):
+    # What its owner settled has no note, so that most are not asked.
+    if not call.keep or (record.note and amendable(record)):
         return  # an amendable one may change in another process, which tells nobody: it is read each time
     until_us = record.expires_at
     if until_us is not None:
         # The window is counted by the store's clock; the cache asks ours.
-        until_us += call.ledger.clock.now_us() - reply.now_us
+        until_us += call.ledger.clock.now_us() - now_us
     call.ledger.cache.put(call.key, record, until_us)
 
 
@@ -664,15 +717,16 @@ def _downstream_remembers(contract: Contract, record: Record, now_us: int) -> bo
     return record.entered_at is None or record.entered_at + contract.downstream_us > now_us
 
 
-def _retake(call: Call, record: Record, within_us: int | None) -> Generator[Wish, Any, Answer | None]:
+def _retake(call: Call, seen: Record, within_us: int | None) -> Generator[Wish, Any, Answer | None]:
     """Enter in place of the attempt that we saw; None if someone else did."""
     token = owner.token(call.ledger.clock)
-    retake = Retake(call.at, record.token, token, call.contract.lease_us, within_us)
+    retake = Retake(call.at, seen.token, token, call.contract.lease_us, within_us)
     reply = yield from _take(call, retake)
-    if not ours(reply.record, retake):
+    record = reply.record
+    if not ours(record, retake):
         call.attempt.end()
         return None
-    return (yield from _perform(call, reply))
+    return (yield from _perform(call, Ours(record, reply.now_us)))
 
 
 def _probe(call: Call, record: Record) -> Generator[Wish, Any, Answer | None]:
@@ -688,8 +742,10 @@ def _probe(call: Call, record: Record) -> Generator[Wish, Any, Answer | None]:
     if resolve is None:
         raise _parked(record, "the probe cannot tell")
     reply = yield resolve
-    settled = reply.record is not None and reply.record.state in SETTLED
-    return replay(call, reply) if settled else None
+    settled = reply.record
+    if settled is None or settled.state not in SETTLED:
+        return None
+    return replay(call, settled, reply.now_us)
 
 
 def resolution(

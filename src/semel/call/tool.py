@@ -11,7 +11,7 @@ from semel.call.drive import Answer, adrive, current_attempt, drive
 from semel.call.guard import SCOPE, Call, guarded, in_doubt_error, unrecorded
 from semel.call.outcome import cleaned, replayed_value, told_by
 from semel.call.step import Step, current_step, lists_of_open_calls
-from semel.call.unfinished import Watched
+from semel.call.unfinished import Action, Watched
 from semel.contract.contract import Contract
 from semel.contract.meaning import Meaning, meaning
 from semel.contract.result import ToolCall, ToolError, ToolResult
@@ -32,7 +32,7 @@ _OPEN = frozenset(("OUTCOME_UNKNOWN", "OWNERSHIP_LOST", "STORE_CORRUPT"))
 _OF_ANOTHER = frozenset(("KEY_REUSED", "VERSION_MISMATCH", "STEP_ERROR"))
 
 
-class Caller(NamedTuple):
+class CallOrigin(NamedTuple):
     """On whose behalf a call is made."""
 
     ledger: Ledger | None
@@ -52,7 +52,7 @@ class Unrecorded(NamedTuple):
 # A record stands for a call whose settlement is known in this process.
 Prepared = Call | Unrecorded | Record
 
-_NOBODY = Caller(None, None, frozenset(), None)
+_NOBODY = CallOrigin(None, None, frozenset(), None)
 
 
 class Tool:
@@ -83,7 +83,7 @@ class Tool:
                 )
             instance, args = args[0], args[1:]
         step = current_step()
-        caller = _NOBODY if step is None else Caller(step.ledger, step, step.scopes, None)
+        caller = _NOBODY if step is None else CallOrigin(step.ledger, step, step.scopes, None)
         try:
             return self._prepare(caller, self.contract.arguments.bind(args, kwargs), instance)
         except errors.CallError as error:
@@ -124,7 +124,7 @@ class Tool:
             # A request can give up what the step grants, and without a step speaks for itself.
             asked = frozenset((request.scopes,) if isinstance(request.scopes, str) else request.scopes)
             scopes = scopes & asked if step else asked
-        caller = Caller(chosen, step, scopes, request.idempotency_key)
+        caller = CallOrigin(chosen, step, scopes, request.idempotency_key)
         try:
             self._check_version(request.version)
             if self.contract.arguments.takes_self and instance is None:
@@ -181,7 +181,7 @@ class Tool:
 
     # --- from arguments to a key ------------------------------------------------------------------
 
-    def _prepare(self, caller: Caller, raw: dict[str, Any], instance: Any) -> Prepared:
+    def _prepare(self, caller: CallOrigin, raw: dict[str, Any], instance: Any) -> Prepared:
         """The settled answer if it is in the cache, else the call, ready to be decided."""
         contract = self.contract
         if not contract.ready:
@@ -203,9 +203,9 @@ class Tool:
         now_us = ledger.clock.now_us()
         record = ledger.cache.get(key, now_us)
         if record is not None and (caller.key is None or self._is_of(record, canonical)):
-            ledger.tally.replayed(record, now_us)
+            ledger.counters.replayed(record, now_us)
             for calls in lists_of_open_calls():
-                calls.settle(key)
+                calls.settle(_action(ledger, key))
             return record
         ledger.sightings.saw(contract, now_us)
         at = Address(ledger.tenant, SCOPE, key)
@@ -215,7 +215,7 @@ class Tool:
         attempt, noted = Attempt(at, contract.window_us, current_attempt()), lists_of_open_calls()
         return Call(contract, ledger, key, at, arguments, canonical, instance, *where, keep, attempt, noted)
 
-    def _key(self, caller: Caller, canonical: bytes) -> Key:
+    def _key(self, caller: CallOrigin, canonical: bytes) -> Key:
         ledger, step = caller.ledger, caller.step
         assert ledger is not None
         if caller.key is not None:
@@ -235,7 +235,7 @@ class Tool:
             record.asked.version.partition(".")[0] == contract.version.partition(".")[0]
         )
 
-    def _prepare_unrecorded(self, caller: Caller, raw: dict[str, Any], instance: Any) -> Unrecorded:
+    def _prepare_unrecorded(self, caller: CallOrigin, raw: dict[str, Any], instance: Any) -> Unrecorded:
         contract = self.contract
         arguments = contract.arguments.validate(raw)
         if contract.scopes and not contract.scopes <= caller.scopes:
@@ -247,7 +247,7 @@ class Tool:
             caller.ledger.sightings.saw(contract, caller.ledger.clock.now_us())
         return Unrecorded(contract, arguments, instance)
 
-    def _scope_denied(self, caller: Caller) -> errors.ScopeDenied:
+    def _scope_denied(self, caller: CallOrigin) -> errors.ScopeDenied:
         missing = sorted(self.contract.scopes - caller.scopes)
         text = f"The step does not grant {', '.join(missing)}; the tool did not run."
         return errors.ScopeDenied(text, missing=missing)
@@ -288,7 +288,7 @@ class Tool:
 
     def _ended_without_value(self, call: Call, watched: Watched | None, error: BaseException) -> None:
         if isinstance(error, errors.CallError):
-            self._count_refusal(Caller(call.ledger, current_step(), frozenset(), None), error, call.key)
+            self._count_refusal(CallOrigin(call.ledger, current_step(), frozenset(), None), error, call.key)
         if watched is None:
             return
         record, code = call.attempt.record, self._unfinished_code(call, error)
@@ -314,23 +314,27 @@ class Tool:
 
     # --- counting ---------------------------------------------------------------------------------
 
-    def _count_refusal(self, caller: Caller, error: errors.CallError, key: str) -> None:
+    def _count_refusal(self, caller: CallOrigin, error: errors.CallError, key: str) -> None:
         if not (error.replayed or error.code in _ON_RECORD):
             self._count(caller, REFUSED, error.code, key, "")
 
-    def _count(self, caller: Caller, kind: str, code: str, key: str, note: str) -> None:
+    def _count(self, caller: CallOrigin, kind: str, code: str, key: str, note: str) -> None:
         ledger, step = caller.ledger, caller.step
         if ledger is None:
             return
         where = (step.conversation, step.path_text, step.principal) if step else ("", "[]", "")
         at = Address(ledger.tenant, SCOPE, key)
         hit = Hit(kind, at, self.contract.name, self.contract.version, "", code, *where, note)
-        ledger.tally.add(hit, ledger.clock.now_us())
+        ledger.counters.add(hit, ledger.clock.now_us())
         ledger.keeper.notice()
 
 
 def _watched(call: Call) -> Watched:
-    return Watched(call.open_calls, call.contract.name, call.key)
+    return Watched(call.open_calls, call.contract.name, _action(call.ledger, call.key))
+
+
+def _action(ledger: Ledger, key: str) -> Action:
+    return Action(ledger.store.secret_key, ledger.tenant, key)
 
 
 def _key_of(prepared: Prepared | None) -> Key | None:

@@ -21,12 +21,20 @@ class Unfinished(NamedTuple):
     key: str
 
 
+class Action(NamedTuple):
+    """What a call is: a key alone may be another one's in another tenant or store."""
+
+    store: bytes
+    tenant: str
+    key: str
+
+
 class OpenCalls:
-    """The unfinished calls of one number of a conversation, by key. Threads and tasks share it."""
+    """The unfinished calls of one number of a conversation. Threads and tasks share it."""
 
     def __init__(self) -> None:
         # Only single operations of a dictionary, so it needs no lock that an interrupt could leave closed.
-        self._calls: dict[str, Unfinished] = {}
+        self._calls: dict[Action, Unfinished] = {}
 
     def __bool__(self) -> bool:
         return bool(self._calls)
@@ -34,41 +42,42 @@ class OpenCalls:
     def listed(self) -> tuple[Unfinished, ...]:
         return tuple(self._calls.values())
 
-    def begin(self, call: Unfinished) -> Unfinished:
+    def begin(self, action: Action, call: Unfinished) -> Unfinished:
         """The entry that this call finishes if it settles its key: an earlier call's, or its own."""
-        return self._calls.setdefault(call.key, call)
+        return self._calls.setdefault(action, call)
 
-    def strike(self, entry: Unfinished) -> None:
+    def strike(self, action: Action, entry: Unfinished) -> None:
         """Take this very entry out: one that another call has left since then stays."""
-        if self._calls.get(entry.key) is entry:
-            self._calls.pop(entry.key, None)
+        if self._calls.get(action) is entry:
+            self._calls.pop(action, None)
 
-    def settle(self, key: str) -> None:
-        self._calls.pop(key, None)
+    def settle(self, action: Action) -> None:
+        self._calls.pop(action, None)
 
-    def leave(self, call: Unfinished) -> None:
-        self._calls[call.key] = call
+    def leave(self, action: Action, call: Unfinished) -> None:
+        self._calls[action] = call
 
 
 class Watched:
     """One running call, in the lists of all numbered steps around it."""
 
-    __slots__ = ("_call", "_entries")
+    __slots__ = ("_action", "_call", "_entries")
 
-    def __init__(self, lists: tuple[OpenCalls, ...], tool: str, key: str) -> None:
-        self._call = Unfinished(tool, InFlight.code, "", "", key)
-        self._entries = [(calls, calls.begin(self._call)) for calls in lists]
+    def __init__(self, lists: tuple[OpenCalls, ...], tool: str, action: Action) -> None:
+        self._action = action
+        self._call = Unfinished(tool, InFlight.code, "", "", action.key)
+        self._entries = [(calls, calls.begin(action, self._call)) for calls in lists]
 
     def settled(self) -> None:
         """Its answer is on record: it is finished, and with it what earlier calls of its key left."""
         for calls, entry in self._entries:
-            calls.strike(entry)
+            calls.strike(self._action, entry)
 
     def refused(self) -> None:
         """It was turned away for good, which says nothing about earlier calls of its key."""
         for calls, _ in self._entries:
-            calls.strike(self._call)
+            calls.strike(self._action, self._call)
 
     def left(self, code: str, record_id: str, job_id: str) -> None:
         for calls, _ in self._entries:
-            calls.leave(self._call._replace(code=code, record_id=record_id, job_id=job_id))
+            calls.leave(self._action, self._call._replace(code=code, record_id=record_id, job_id=job_id))

@@ -17,7 +17,7 @@ from semel.cli.checks import audit_, examine
 from semel.cli.dead_letters import dead_letters
 from semel.cli.jobs import jobs
 from semel.cli.keys import keys
-from semel.cli.lab import bench, demo
+from semel.cli.lab import demo
 from semel.cli.output import complain
 from semel.cli.records import records
 from semel.cli.runbook import runbook
@@ -104,7 +104,7 @@ def main() -> None:
 
 
 _COMMANDS = (
-    (demo, bench, serve, worker, runbook, keys),
+    (demo, serve, worker, runbook, keys),
     (records, approvals, runs, jobs, dead_letters, tools),
     (audit_, examine, windows),
 )

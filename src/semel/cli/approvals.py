@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from semel.cli.desk import Desk, lists_tenants, looks_at_store
-from semel.cli.doors import Data
+from semel.cli.operations import Data
 from semel.cli.output import compact
+from semel.cli.target import Target, lists_tenants, looks_at_store
 
 _STATUSES = ("waiting", "approved", "rejected", "expired", "cancelled")
 
@@ -23,17 +23,17 @@ def approvals() -> None:
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
 @looks_at_store
 @lists_tenants
-def list_(desk: Desk, status: str | None, limit: int) -> None:
+def list_(target: Target, status: str | None, limit: int) -> None:
     """Questions, newest first."""
-    with desk.lists() as lists:
+    with target.lists() as lists:
         found = lists.approvals(status, limit)
-    if desk.out.as_json:
-        desk.out.data({"items": found})
+    if target.out.as_json:
+        target.out.data({"items": found})
     elif not found:
-        desk.out.say(f"No approvals{desk.in_tenant}" + (f" are {status}." if status else "."))
+        target.out.say(f"No approvals{target.in_tenant}" + (f" are {status}." if status else "."))
     else:
-        columns = desk.columns("JOB", "TOOL", "STATUS", "FOR", "EXPIRES", "ARGUMENTS")
-        desk.out.table(columns, [desk.row(request, *_row(request)) for request in found])
+        columns = target.columns("JOB", "TOOL", "STATUS", "FOR", "EXPIRES", "ARGUMENTS")
+        target.out.table(columns, [target.row(request, *_row(request)) for request in found])
 
 
 def _row(request: Data) -> tuple[str, ...]:
@@ -44,20 +44,20 @@ def _row(request: Data) -> tuple[str, ...]:
 @approvals.command()
 @click.argument("job_id", metavar="JOB")
 @looks_at_store
-def show(desk: Desk, job_id: str) -> None:
+def show(target: Target, job_id: str) -> None:
     """What exactly is asked, by whom, until when, and what was decided."""
-    with desk.door() as door:
-        request = door.approval(job_id)
-    if desk.out.as_json:
-        desk.out.data(request)
+    with target.operations() as operations:
+        request = operations.approval(job_id)
+    if target.out.as_json:
+        target.out.data(request)
         return
-    desk.out.facts(_facts(request))
+    target.out.facts(_facts(request))
     if request["status"] == "waiting":
         # Bound to what was just read: if the question is another by then, the decision is refused.
         bound = ("--job-hash", request["job_hash"])
-        desk.out.say()
+        target.out.say()
         for verb in ("approve", "reject"):
-            desk.out.say(desk.next_command("approvals", verb, job_id, *bound))
+            target.out.say(target.next_command("approvals", verb, job_id, *bound))
 
 
 def _facts(request: Data) -> list[tuple[str, str]]:
@@ -85,21 +85,21 @@ def _decides(verb: str, help_: str) -> None:
     @click.option("--revision", type=int, help="Refuse if the question is of another revision.")
     @click.option("--job-hash", metavar="HEX", help="Refuse if the question is not this one.")
     @looks_at_store
-    def decide(desk: Desk, job_id: str, **told: Any) -> None:
-        with desk.door() as door:
-            decision = door.decide(verb, job_id, told)
-        _tell(desk, decision)
+    def decide(target: Target, job_id: str, **told: Any) -> None:
+        with target.operations() as operations:
+            decision = operations.decide(verb, job_id, told)
+        _tell(target, decision)
 
 
 _decides("approve", "What waits under JOB may run.")
 _decides("reject", "What waits under JOB is told that a person said no.")
 
 
-def _tell(desk: Desk, decision: Data) -> None:
-    if desk.out.as_json:
-        desk.out.data(decision)
+def _tell(target: Target, decision: Data) -> None:
+    if target.out.as_json:
+        target.out.data(decision)
         return
     taken = decision["status"].removeprefix("already_")
     again = " before; nothing was changed" if taken != decision["status"] else ""
     by, at = decision[f"{taken}_by"], decision[f"{taken}_at"]
-    desk.out.say(f"{decision['job_id']} was {taken} by {by} at {at}{again}.")
+    target.out.say(f"{decision['job_id']} was {taken} by {by} at {at}{again}.")

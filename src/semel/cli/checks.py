@@ -18,8 +18,8 @@ from semel.audit.events import Seal
 from semel.audit.export import exported_lines
 from semel.audit.verify import Verification
 from semel.audit.verify import verify as verify_chain
-from semel.cli.desk import Desk, lists_tenants, looks_at_store, looks_at_store_itself
-from semel.cli.doors import Data
+from semel.cli.operations import Data
+from semel.cli.target import Target, lists_tenants, looks_at_store, looks_at_store_itself
 from semel.errors import StoreCorrupt
 from semel.kernel.durations import microseconds
 from semel.ledger import doctor
@@ -32,21 +32,21 @@ _STYLES = {"ok": "green", "note": "yellow", "danger": "bold red"}
 
 @click.command("doctor")
 @looks_at_store_itself
-def examine(desk: Desk) -> int:
+def examine(target: Target) -> int:
     """Is this store safe: what would be lost, and when. Exits 1 if something is dangerous."""
-    with desk.out.progress("Looking at the store"):
-        findings = _examined(desk)
+    with target.out.progress("Looking at the store"):
+        findings = _examined(target)
     safe = doctor.safe(findings)
-    if desk.out.as_json:
-        desk.out.data({"safe": safe, "findings": [asdict(finding) for finding in findings]})
+    if target.out.as_json:
+        target.out.data({"safe": safe, "findings": [asdict(finding) for finding in findings]})
         return 0 if safe else 1
-    desk.out.table(("", "WHAT", "FOUND"), [_row(finding) for finding in findings])
+    target.out.table(("", "WHAT", "FOUND"), [_row(finding) for finding in findings])
     fixes = [(finding.subject, finding.fix) for finding in findings if finding.fix]
     if fixes:
-        desk.out.say()
-        desk.out.table(("WHAT", "TO DO"), fixes)
-    desk.out.say()
-    desk.out.say("Nothing dangerous was found." if safe else "This store is not safe as it is.")
+        target.out.say()
+        target.out.table(("WHAT", "TO DO"), fixes)
+    target.out.say()
+    target.out.say("Nothing dangerous was found." if safe else "This store is not safe as it is.")
     return 0 if safe else 1
 
 
@@ -54,10 +54,10 @@ def _row(finding: Finding) -> tuple[Text, str, str]:
     return Text(finding.level, _STYLES[finding.level]), finding.subject, finding.text
 
 
-def _examined(desk: Desk) -> list[Finding]:
+def _examined(target: Target) -> list[Finding]:
     try:
-        with desk.ledger() as ledger:
-            return doctor.examine(ledger.store, desk.tenant)
+        with target.ledger() as ledger:
+            return doctor.examine(ledger.store, target.tenant)
     except StoreCorrupt as damage:
         return [Finding("danger", "integrity", damage.message, damage.corrective_action)]
 
@@ -77,18 +77,18 @@ def _hashes(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> tu
 @click.option("--head", "heads", multiple=True, metavar="HASH", callback=_hashes,
               help="A head that was kept elsewhere: does the chain contain it. May be repeated.")  # fmt: skip
 @looks_at_store_itself
-def verify(desk: Desk, heads: tuple[bytes, ...]) -> int:
+def verify(target: Target, heads: tuple[bytes, ...]) -> int:
     """Is the sealed chain whole, and does it tell what the records tell. Only reads. Exits 1 if not.
 
     Keep the head that it prints where whoever can write to the store cannot, and hand it back with --head:
     a log that was rewritten as a whole, seals included, is noticed by that alone.
     """
-    with desk.out.progress("Verifying events") as progress, desk.ledger() as ledger:
-        found = verify_chain(ledger.store, tenants=(desk.tenant,), heads=heads, progress=progress)
-    if desk.out.as_json:
-        desk.out.data(_verified(found))
+    with target.out.progress("Verifying events") as progress, target.ledger() as ledger:
+        found = verify_chain(ledger.store, tenants=(target.tenant,), heads=heads, progress=progress)
+    if target.out.as_json:
+        target.out.data(_verified(found))
     else:
-        _tell_verified(desk, found)
+        _tell_verified(target, found)
     return 0 if found.whole else 1
 
 
@@ -116,8 +116,8 @@ def _seal(seal: Seal) -> dict[str, Any]:
     return {"seal": seal.number, "hash": seal.hash.hex()}
 
 
-def _tell_verified(desk: Desk, found: Verification) -> None:
-    out = desk.out
+def _tell_verified(target: Target, found: Verification) -> None:
+    out = target.out
     for broken in found.breaks:
         out.say(f"{broken.wrong.upper()}  {broken.text}", "bold red")
     for difference in found.differences:
@@ -145,7 +145,7 @@ def _tell_verified(desk: Desk, found: Verification) -> None:
 @click.option("--check", is_flag=True, help="Exit 1 if there are any.")
 @looks_at_store
 @lists_tenants
-def duplicates(desk: Desk, within: str, check: bool) -> int:
+def duplicates(target: Target, within: str, check: bool) -> int:
     """Calls that look like one intention and ran more than once.
 
     With other keys and the same arguments within seconds: keys made in the wrong place. One key again after
@@ -156,14 +156,14 @@ def duplicates(desk: Desk, within: str, check: bool) -> int:
         microseconds(within, "within")
     except ValueError as wrong:
         raise click.BadParameter(str(wrong), param_hint="--within") from None
-    if desk.all_tenants:
-        return _duplicates_of_all(desk, within, check)
-    with desk.out.progress("Reading events") as progress, desk.door() as door:
-        found = door.duplicates(within, progress)
-    if desk.out.as_json:
-        desk.out.data(found)
+    if target.all_tenants:
+        return _duplicates_of_all(target, within, check)
+    with target.out.progress("Reading events") as progress, target.operations() as operations:
+        found = operations.duplicates(within, progress)
+    if target.out.as_json:
+        target.out.data(found)
     else:
-        _tell_duplicates(desk, found)
+        _tell_duplicates(target, found)
     return 1 if check and _any(found) else 0
 
 
@@ -171,26 +171,26 @@ def _any(found: Data) -> bool:
     return bool(found["duplicates"] or found["late_repeats"] or found["near_repeats"])
 
 
-def _duplicates_of_all(desk: Desk, within: str, check: bool) -> int:
+def _duplicates_of_all(target: Target, within: str, check: bool) -> int:
     """One report after the other."""
-    with desk.out.progress("Reading events") as progress, desk.every_tenant() as tenants:
+    with target.out.progress("Reading events") as progress, target.every_tenant() as tenants:
         reports = tenants.duplicates(within, progress)
-    if desk.out.as_json:
-        desk.out.data({"items": reports})
+    if target.out.as_json:
+        target.out.data({"items": reports})
     else:
         for report in reports:
-            desk.out.say(f"Tenant {report['tenant']}", "bold")
-            _tell_duplicates(desk, report)
-            desk.out.say()
+            target.out.say(f"Tenant {report['tenant']}", "bold")
+            _tell_duplicates(target, report)
+            target.out.say()
     return 1 if check and any(map(_any, reports)) else 0
 
 
-def _tell_duplicates(desk: Desk, found: Data) -> None:
-    out, within, calls = desk.out, found["within"], found["calls"]
+def _tell_duplicates(target: Target, found: Data) -> None:
+    out, within, calls = target.out, found["within"], found["calls"]
     if not found["duplicates"]:
         out.say(f"{calls} calls, none with another key and the same arguments as one {within} before.")
     else:
-        _tell_same_arguments(desk, found["tools"])
+        _tell_same_arguments(target, found["tools"])
     for tool in found["late_tools"]:
         out.say()
         out.say(f"{tool['tool']}: {tool['count']} keys came again after their window. {tool['meaning']}")
@@ -205,15 +205,15 @@ def _tell_duplicates(desk: Desk, found: Data) -> None:
         out.say("There were more calls than could be held at once: some may be missing.")
 
 
-def _tell_same_arguments(desk: Desk, tools: Sequence[Data]) -> None:
-    desk.out.table(
+def _tell_same_arguments(target: Target, tools: Sequence[Data]) -> None:
+    target.out.table(
         ("TOOL", "CALLS", "SAME CONVERSATION"),
         [(tool["tool"], str(tool["count"]), str(tool["same_conversation"])) for tool in tools],
     )
     for tool in tools:
-        desk.out.say()
-        desk.out.say(f"{tool['tool']}: {tool['meaning']}")
-        desk.out.table(("FIRST", "AGAIN", "AFTER"), [_example(pair) for pair in tool["examples"][:5]])
+        target.out.say()
+        target.out.say(f"{tool['tool']}: {tool['meaning']}")
+        target.out.table(("FIRST", "AGAIN", "AFTER"), [_example(pair) for pair in tool["examples"][:5]])
 
 
 def _late(repeat: Data) -> tuple[str, str, str]:
@@ -233,9 +233,9 @@ def _where(call: Data) -> str:
 @audit_.command()
 @looks_at_store
 @lists_tenants
-def export(desk: Desk) -> None:
+def export(target: Target) -> None:
     """Write the log as JSON lines, oldest first. No arguments and no results are in it, only digests."""
-    with _watched(desk) as progress, _events(desk) as events:
+    with _watched(target) as progress, _events(target) as events:
         stream = sys.stdout.buffer
         for number, event in enumerate(events, 1):
             stream.write(orjson.dumps(event) + b"\n")
@@ -244,20 +244,20 @@ def export(desk: Desk) -> None:
 
 
 @contextmanager
-def _events(desk: Desk) -> Iterator[Iterator[Data]]:
-    if desk.all_tenants:
-        with desk.ledger("A gateway's key opens one tenant, so --all-tenants reads the store") as ledger:
+def _events(target: Target) -> Iterator[Iterator[Data]]:
+    if target.all_tenants:
+        with target.ledger("A gateway's key opens one tenant, so --all-tenants reads the store") as ledger:
             yield exported_lines(ledger.store, None)
         return
-    with desk.door() as door:
-        yield door.events()
+    with target.operations() as operations:
+        yield operations.events()
 
 
-def _watched(desk: Desk) -> AbstractContextManager[Callable[[int | str], None]]:
+def _watched(target: Target) -> AbstractContextManager[Callable[[int | str], None]]:
     """Progress, unless the lines themselves run over the same terminal."""
     if sys.stdout.isatty():
         return nullcontext(_silent)
-    return desk.out.progress("Exporting events")
+    return target.out.progress("Exporting events")
 
 
 def _silent(_: int | str) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import click
 
-from semel.cli.desk import Desk, lists_tenants, looks_at_store
-from semel.cli.doors import Data
+from semel.cli.operations import Data
 from semel.cli.output import Cell
 from semel.cli.records import age
+from semel.cli.target import Target, lists_tenants, looks_at_store
 from semel.kernel.clock import SYSTEM
 
 
@@ -22,17 +22,17 @@ def dead_letters() -> None:
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
 @looks_at_store
 @lists_tenants
-def list_(desk: Desk, limit: int) -> None:
+def list_(target: Target, limit: int) -> None:
     """Dead letters, newest first."""
-    with desk.lists() as lists:
+    with target.lists() as lists:
         found = lists.dead_letters(limit)
-    if desk.out.as_json:
-        desk.out.data({"items": found})
+    if target.out.as_json:
+        target.out.data({"items": found})
     elif not found:
-        desk.out.say(f"No dead letters{desk.in_tenant}.")
+        target.out.say(f"No dead letters{target.in_tenant}.")
     else:
-        columns = desk.columns("LETTER", "RETRIED", "AGE", "TYPE", "TOPIC")
-        desk.out.table(columns, [desk.row(letter, *_row(letter)) for letter in found])
+        columns = target.columns("LETTER", "RETRIED", "AGE", "TYPE", "TOPIC")
+        target.out.table(columns, [target.row(letter, *_row(letter)) for letter in found])
 
 
 def _row(letter: Data) -> Sequence[Cell]:
@@ -43,14 +43,14 @@ def _row(letter: Data) -> Sequence[Cell]:
 @dead_letters.command()
 @click.argument("id_", metavar="LETTER")
 @looks_at_store
-def show(desk: Desk, id_: str) -> None:
+def show(target: Target, id_: str) -> None:
     """A dead letter: which message it is, and why it was put aside."""
-    with desk.door() as door:
-        letter = door.dead_letter(id_)
-    if desk.out.as_json:
-        desk.out.data(letter)
+    with target.operations() as operations:
+        letter = operations.dead_letter(id_)
+    if target.out.as_json:
+        target.out.data(letter)
     else:
-        desk.out.facts(_facts(letter))
+        target.out.facts(_facts(letter))
 
 
 def _facts(letter: Data) -> list[tuple[str, str]]:
@@ -75,12 +75,12 @@ def _facts(letter: Data) -> list[tuple[str, str]]:
 @click.argument("id_", metavar="LETTER")
 @click.option("--key", metavar="KEY", help="The same key again is the same retry. [a new one]")
 @looks_at_store
-def retry(desk: Desk, id_: str, key: str | None) -> None:
+def retry(target: Target, id_: str, key: str | None) -> None:
     """Send the message again, once."""
-    with desk.door() as door:
-        letter, replayed = door.retry_dead_letter(id_, key or SYSTEM.token().hex())
-    if desk.out.as_json:
-        desk.out.data(letter)
+    with target.operations() as operations:
+        letter, replayed = operations.retry_dead_letter(id_, key or SYSTEM.token().hex())
+    if target.out.as_json:
+        target.out.data(letter)
     else:
         before = " with this key before; nothing was changed" if replayed else ""
-        desk.out.say(f"{id_} is sent again, says {letter['retried_by']}{before}.")
+        target.out.say(f"{id_} is sent again, says {letter['retried_by']}{before}.")

@@ -7,10 +7,10 @@ from typing import get_args
 
 import click
 
-from semel.cli.desk import Desk, lists_tenants, looks_at_store
-from semel.cli.doors import Data
+from semel.cli.operations import Data
 from semel.cli.output import Cell, compact
 from semel.cli.records import age
+from semel.cli.target import Target, lists_tenants, looks_at_store
 from semel.gateway.bodies import JobStatus
 
 
@@ -26,18 +26,18 @@ def jobs() -> None:
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
 @looks_at_store
 @lists_tenants
-def list_(desk: Desk, limit: int, **filters: str | None) -> None:
+def list_(target: Target, limit: int, **filters: str | None) -> None:
     """Jobs, newest first."""
-    with desk.lists() as lists:
+    with target.lists() as lists:
         found = lists.jobs(filters, limit)
-    if desk.out.as_json:
-        desk.out.data({"items": found})
+    if target.out.as_json:
+        target.out.data({"items": found})
     elif not found:
         fit = " that fit" if any(filters.values()) else ""
-        desk.out.say(f"No jobs{fit}{desk.in_tenant}.")
+        target.out.say(f"No jobs{fit}{target.in_tenant}.")
     else:
-        columns = desk.columns("JOB", "STATUS", "AGE", "TOPIC")
-        desk.out.table(columns, [desk.row(job, *_row(job)) for job in found])
+        columns = target.columns("JOB", "STATUS", "AGE", "TOPIC")
+        target.out.table(columns, [target.row(job, *_row(job)) for job in found])
 
 
 def _row(job: Data) -> Sequence[Cell]:
@@ -47,14 +47,14 @@ def _row(job: Data) -> Sequence[Cell]:
 @jobs.command()
 @click.argument("job_id", metavar="JOB")
 @looks_at_store
-def show(desk: Desk, job_id: str) -> None:
+def show(target: Target, job_id: str) -> None:
     """A job: what it is given, how it stands, how it ended."""
-    with desk.door() as door:
-        job = door.job(job_id)
-    if desk.out.as_json:
-        desk.out.data(job)
+    with target.operations() as operations:
+        job = operations.job(job_id)
+    if target.out.as_json:
+        target.out.data(job)
     else:
-        desk.out.facts(_facts(job))
+        target.out.facts(_facts(job))
 
 
 def _facts(job: Data) -> list[tuple[str, str]]:
@@ -79,12 +79,12 @@ def _facts(job: Data) -> list[tuple[str, str]]:
 @jobs.command()
 @click.argument("job_id", metavar="JOB")
 @looks_at_store
-def cancel(desk: Desk, job_id: str) -> None:
+def cancel(target: Target, job_id: str) -> None:
     """Nobody works on the job any more; its run goes on without it, and fails in the end."""
-    with desk.door() as door:
-        job, replayed = door.cancel_job(job_id)
-    if desk.out.as_json:
-        desk.out.data(job)
+    with target.operations() as operations:
+        job, replayed = operations.cancel_job(job_id)
+    if target.out.as_json:
+        target.out.data(job)
     else:
         before = " before; nothing was changed" if replayed else ""
-        desk.out.say(f"{job_id} was cancelled{before}.")
+        target.out.say(f"{job_id} was cancelled{before}.")

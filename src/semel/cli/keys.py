@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import click
 
-from semel.cli.desk import Desk
 from semel.cli.output import Output
-from semel.flow.cabinet import Cabinet
+from semel.cli.target import Target
+from semel.flow.document_store import DocumentStore
 from semel.gateway.auth import CACHED_S, ROLES, ApiKey, ApiKeys
 from semel.ledger.ledger import DEFAULT_URL, url_of_store
 from semel.stores.base import Store
@@ -45,14 +45,14 @@ def _with_store(function: Callable[..., None]) -> Callable[..., None]:
 
 def _ask(store: Store, question: Callable[[ApiKeys], Awaitable[T]]) -> T:
     async def answer() -> T:
-        return await question(ApiKeys(Cabinet(store)))
+        return await question(ApiKeys(DocumentStore(store)))
 
     return asyncio.run(answer())
 
 
 def _ask_present(url: str, question: Callable[[ApiKeys], Awaitable[T]]) -> T:
     """The answer of a store that has to be there already: looking makes nothing."""
-    with Desk(url, "default", None, Output()).ledger() as ledger:
+    with Target(url, "default", None, Output()).ledger() as ledger:
         return _ask(ledger.store, question)
 
 

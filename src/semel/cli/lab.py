@@ -1,4 +1,4 @@
-"""`semel demo`, `semel bench`: Semel at work."""
+"""`semel demo`: Semel at work."""
 
 from __future__ import annotations
 
@@ -9,16 +9,13 @@ from rich.text import Text
 
 from semel.cli.output import Output, complain
 from semel.lab import demo as sunday
-from semel.lab.demo import Attempt, Lane, Outcome
+from semel.lab.demo import DemoAttempt, DemoLane, DemoOutcome
 
 _ENDS = {None: "paid at every attempt", "in_doubt": "in doubt, and says so", "done": "done, once"}
 
 
-_json_option = click.option("--json", "as_json", is_flag=True, help="Answer with JSON.")
-
-
 @click.command()
-@_json_option
+@click.option("--json", "as_json", is_flag=True, help="Answer with JSON.")
 def demo(as_json: bool) -> int:
     """The Sunday incident: one refund decided, three crashes, replayed by the orchestrator.
 
@@ -46,7 +43,7 @@ def _introduce(out: Output) -> None:
     out.say("and each time the orchestrator starts the step again.")
 
 
-def _tell(out: Output, attempt: Attempt) -> None:
+def _tell(out: Output, attempt: DemoAttempt) -> None:
     if attempt.lane == sunday.NAIVE:
         out.say()
         out.say(f"Attempt {attempt.number}", "bold")
@@ -55,7 +52,7 @@ def _tell(out: Output, attempt: Attempt) -> None:
     out.say(f"  {'':<32}refunds at the provider: {attempt.refunds}", style)
 
 
-def _ending(attempt: Attempt) -> str:
+def _ending(attempt: DemoAttempt) -> str:
     match attempt.ended:
         case "killed":
             return f"killed -9: {sunday.PLACES[attempt.place]}"
@@ -65,7 +62,7 @@ def _ending(attempt: Attempt) -> str:
             return f"reports refund {attempt.answer}"
 
 
-def _conclude(out: Output, outcome: Outcome) -> None:
+def _conclude(out: Output, outcome: DemoOutcome) -> None:
     out.say()
     columns = ("", "CRASHES", "REQUESTS", "REFUNDS", "PAID", "IN THE END")
     out.table(columns, [_row(lane) for lane in outcome.lanes])
@@ -82,37 +79,9 @@ def _conclude(out: Output, outcome: Outcome) -> None:
         out.say(f"Without Semel {naive.refunds} refunds, with it {guarded.refunds}.", "bold green")
 
 
-def _row(lane: Lane) -> tuple[str | Text, ...]:
+def _row(lane: DemoLane) -> tuple[str | Text, ...]:
     crashes = sum(attempt.ended == "killed" for attempt in lane.attempts)
     style = "bold red" if lane.refunds > 1 else "bold green"
     end = _ENDS.get(lane.state, str(lane.state))
     refunds = Text(str(lane.refunds), style)
     return lane.name, str(crashes), str(lane.requests), refunds, f"{lane.paid_minor / 100:,.2f}", end
-
-
-@click.command()
-@click.option("--quick", is_flag=True, help="Only show that everything works: the figures mean nothing.")
-@click.option("--rows", metavar="NAME,…", help="Only these rows; a wrong name lists what there is.")
-@click.option(
-    "--dir", "directory", type=click.Path(exists=True, file_okay=False), help="Where files are made."
-)
-@click.option("--markdown", "as_markdown", is_flag=True, help="The table of the README.")
-@_json_option
-def bench(quick: bool, rows: str | None, directory: str | None, as_markdown: bool, as_json: bool) -> None:
-    """The README's figures, side by side with raw store operations, measured here."""
-    # Here, not on top: the other commands should not wait for what only this one needs.
-    from semel.lab import bench as measuring
-
-    out = Output(as_json)
-    chosen = [name.strip() for name in rows.split(",")] if rows else None
-    try:
-        with out.steps("Measuring") as progress:
-            report = measuring.run(chosen, quick, directory, progress)
-    except ValueError as wrong:
-        raise click.BadParameter(str(wrong), param_hint="--rows") from None
-    if as_json:
-        out.data(measuring.data(report))
-    elif as_markdown:
-        click.echo(measuring.markdown(report))
-    else:
-        out.either(measuring.table(report), measuring.plain(report))

@@ -10,9 +10,9 @@ import click
 from pydantic_core import from_json
 from rich.text import Text
 
-from semel.cli.desk import Desk, lists_tenants, looks_at_store
-from semel.cli.doors import Data, Verdict
+from semel.cli.operations import Data, Verdict
 from semel.cli.output import Cell, compact
+from semel.cli.target import Target, lists_tenants, looks_at_store
 from semel.kernel.clock import SYSTEM
 from semel.ledger.records import DID_NOT_HAPPEN, HAPPENED, NO_RESULT, STATES
 
@@ -49,18 +49,18 @@ def records() -> None:
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
 @looks_at_store
 @lists_tenants
-def list_(desk: Desk, limit: int, **filters: str | None) -> None:
+def list_(target: Target, limit: int, **filters: str | None) -> None:
     """Records, newest first."""
-    with desk.lists() as lists:
+    with target.lists() as lists:
         found = lists.records(filters, limit)
-    if desk.out.as_json:
-        desk.out.data({"items": found})
+    if target.out.as_json:
+        target.out.data({"items": found})
     elif not found:
         fit = " that fit" if any(filters.values()) else ""
-        desk.out.say(f"No records{fit}{desk.in_tenant}.")
+        target.out.say(f"No records{fit}{target.in_tenant}.")
     else:
-        columns = desk.columns("ID", "TOOL", "STATE", "ATTEMPTS", "AGE", "CONVERSATION / STEP")
-        desk.out.table(columns, [desk.row(record, *_row(record)) for record in found])
+        columns = target.columns("ID", "TOOL", "STATE", "ATTEMPTS", "AGE", "CONVERSATION / STEP")
+        target.out.table(columns, [target.row(record, *_row(record)) for record in found])
 
 
 def _row(record: Data) -> Sequence[Cell]:
@@ -94,17 +94,17 @@ def _place(record: Data) -> str:
 @records.command()
 @click.argument("id_", metavar="ID")
 @looks_at_store
-def show(desk: Desk, id_: str) -> None:
+def show(target: Target, id_: str) -> None:
     """Explain a record: what is known, what the contract says, what to do next."""
-    with desk.door() as door:
-        record = door.record(id_)
-    commands = _next_commands(desk, record)
-    if desk.out.as_json:
-        desk.out.data(record | {"next": commands})
+    with target.operations() as operations:
+        record = operations.record(id_)
+    commands = _next_commands(target, record)
+    if target.out.as_json:
+        target.out.data(record | {"next": commands})
         return
-    desk.out.facts(_facts(record))
-    _tell_next(desk, commands, record["explanation"].get("result"))
-    _tell_history(desk, record)
+    target.out.facts(_facts(record))
+    _tell_next(target, commands, record["explanation"].get("result"))
+    _tell_history(target, record)
 
 
 def _facts(record: Data) -> list[tuple[str, str]]:
@@ -140,9 +140,9 @@ def _subject(record: Data) -> list[tuple[str, str]]:
     return [("Tool", f"{record['tool']} {record['version']}"), ("Where", where + person)]
 
 
-def _next_commands(desk: Desk, record: Data) -> list[str]:
+def _next_commands(target: Target, record: Data) -> list[str]:
     """What to type next, if something is to be done; bound to the attempt that is shown."""
-    return [desk.next_command(*_words(choice, record)) for choice in record["explanation"]["choices"]]
+    return [target.next_command(*_words(choice, record)) for choice in record["explanation"]["choices"]]
 
 
 def _words(choice: str, record: Data) -> list[str]:
@@ -159,28 +159,28 @@ def _words(choice: str, record: Data) -> list[str]:
     return ["approvals", choice, record["job_id"]]
 
 
-def _tell_next(desk: Desk, commands: Sequence[str], result: Data | None) -> None:
+def _tell_next(target: Target, commands: Sequence[str], result: Data | None) -> None:
     if not commands:
         return
-    desk.out.say()
-    desk.out.say("Then type one of" if len(commands) > 1 else "To correct its result type")
+    target.out.say()
+    target.out.say("Then type one of" if len(commands) > 1 else "To correct its result type")
     for command in commands:
-        desk.out.say(f"  {command}", "bold")
+        target.out.say(f"  {command}", "bold")
     if result is not None and result["template"] is None:
-        desk.out.say("The catalogue does not know the tool: add --result JSON if it returns something.")
+        target.out.say("The catalogue does not know the tool: add --result JSON if it returns something.")
     elif result is not None and "<" in result["template"]:
-        desk.out.say(
+        target.out.say(
             "with what it returned in place of <…>. Without --result, replays say RESULT_UNAVAILABLE."
         )
 
 
-def _tell_history(desk: Desk, record: Data) -> None:
-    desk.out.say()
+def _tell_history(target: Target, record: Data) -> None:
+    target.out.say()
     if not record["history"]:
-        desk.out.say("No events are kept of it.")
+        target.out.say("No events are kept of it.")
         return
     columns = ("AT", "EVENT", "STATE", "FENCE", "BY", "TIMES", "NOTE")
-    desk.out.table(columns, [_line(event) for event in record["history"]])
+    target.out.table(columns, [_line(event) for event in record["history"]])
 
 
 def _line(event: Data) -> Sequence[Cell]:
@@ -204,7 +204,7 @@ def _line(event: Data) -> Sequence[Cell]:
 @click.option("--fence", type=int, metavar="N", help="Refuse if another attempt is in doubt by now.")
 @looks_at_store
 def resolve(
-    desk: Desk, id_: str, happened: bool, did_not_happen: bool, result: str | None, fence: int | None
+    target: Target, id_: str, happened: bool, did_not_happen: bool, result: str | None, fence: int | None
 ) -> None:
     """Settle a record in doubt, after asking the downstream."""
     if happened == did_not_happen:
@@ -213,12 +213,12 @@ def resolve(
     if result is not None and did_not_happen:
         raise click.UsageError("What did not happen has no --result. Nothing was changed.")
     verdict = Verdict(HAPPENED if happened else DID_NOT_HAPPEN, _json(result), fence)
-    with desk.door() as door:
-        record, replayed = door.resolve(id_, verdict)
-    if desk.out.as_json:
-        desk.out.data(record)
+    with target.operations() as operations:
+        record, replayed = operations.resolve(id_, verdict)
+    if target.out.as_json:
+        target.out.data(record)
     else:
-        desk.out.say(_resolved(record, verdict) + (" It was said before." if replayed else ""))
+        target.out.say(_resolved(record, verdict) + (" It was said before." if replayed else ""))
 
 
 def _resolved(record: Data, verdict: Verdict) -> str:
@@ -245,17 +245,17 @@ def _unchecked(record: Data) -> str:
 @click.argument("id_", metavar="ID")
 @click.option("--result", metavar="JSON", required=True, help="The value that replays return from now on.")
 @looks_at_store
-def amend(desk: Desk, id_: str, result: str) -> None:
+def amend(target: Target, id_: str, result: str) -> None:
     """Give or correct the result of a record that a person resolved."""
     value = _json(result)
-    with desk.door() as door:
-        record, replayed = door.amend(id_, value)
-    if desk.out.as_json:
-        desk.out.data(record)
+    with target.operations() as operations:
+        record, replayed = operations.amend(id_, value)
+    if target.out.as_json:
+        target.out.data(record)
     elif replayed:
-        desk.out.say(f"{id_} says so already; nothing was changed.")
+        target.out.say(f"{id_} says so already; nothing was changed.")
     else:
-        desk.out.say(f"{id_} is amended by {record['by']}; replays give this value.{_unchecked(record)}")
+        target.out.say(f"{id_} is amended by {record['by']}; replays give this value.{_unchecked(record)}")
 
 
 def _json(text: str | None) -> Any:

@@ -14,7 +14,7 @@ import click
 
 from semel.cli.output import Output
 from semel.errors import StoreUnavailable
-from semel.lab.runbooks.book import Book, Check
+from semel.lab.runbooks.runbook import Check, Runbook
 from semel.stores.urls import hide_password, need
 
 
@@ -85,15 +85,15 @@ def contention(
     _need_lab(report=report is not None)
     from semel.lab.runbooks import contention as lab
     from semel.lab.runbooks import contention_report as page
-    from semel.lab.runbooks.served import Server
+    from semel.lab.runbooks.served import ServedGateway
 
-    out, book, outcomes = Output(as_json), Book(), []
+    out, book, outcomes = Output(as_json), Runbook(), []
     plan = list(lab.server_variants(callers) if server else lab.variants(callers))
     with out.steps("callers want slots") as told, _store(url, needed=server is None) as store:
         for number, variant in enumerate(plan):
             told(variant.name, number, len(plan))
             if server:
-                outcome = asyncio.run(lab.on_server(Server(server, api_key), variant, seconds))
+                outcome = asyncio.run(lab.on_server(ServedGateway(server, api_key), variant, seconds))
             else:
                 outcome = asyncio.run(lab.on_store(store, variant, seconds))
             outcomes.append(outcome)
@@ -122,7 +122,7 @@ def window(report: Path | None, as_json: bool) -> int:
     from semel.lab.runbooks import window_report as page
 
     out = Output(as_json)
-    book = Book(lambda check: None if as_json else _tell(out, check))
+    book = Runbook(lambda check: None if as_json else _tell(out, check))
     seen = lab.window(book)
     written = page.write(report, seen) if report else None
     if as_json:
@@ -150,11 +150,11 @@ def _need_lab(*, report: bool = False) -> None:
 def _server(server: str | None, api_key: str | None, approver_key: str | None, **own: Any) -> Iterator[Any]:
     import httpx
 
-    from semel.lab.runbooks.served import Server, own_gateway
+    from semel.lab.runbooks.served import ServedGateway, own_gateway
 
     if server:
         try:
-            yield Server(server.rstrip("/"), api_key, approver_key)
+            yield ServedGateway(server.rstrip("/"), api_key, approver_key)
         except (httpx.TransportError, httpx.InvalidURL) as wrong:
             raise StoreUnavailable(
                 f"{hide_password(server)} does not answer ({type(wrong).__name__}); not all was checked.",
@@ -181,9 +181,9 @@ def _store(url: str | None, *, needed: bool) -> Iterator[Any]:
                 store.close()
 
 
-def _carried_out(out: Output, checks: Callable[[Book], Any]) -> int:
+def _carried_out(out: Output, checks: Callable[[Runbook], Any]) -> int:
     """The exit code, after each check was told."""
-    book = Book(lambda check: None if out.as_json else _tell(out, check))
+    book = Runbook(lambda check: None if out.as_json else _tell(out, check))
     asyncio.run(checks(book))
     if out.as_json:
         out.data({"ok": book.ok, "checks": [asdict(check) for check in book.checks]})
@@ -198,7 +198,7 @@ def _tell(out: Output, check: Check) -> None:
         out.say(f"        seen: {check.seen}")
 
 
-def _conclude(out: Output, book: Book, *, told: bool = False) -> None:
+def _conclude(out: Output, book: Runbook, *, told: bool = False) -> None:
     failed = [check for check in book.checks if not check.ok]
     for check in failed if not told else ():
         _tell(out, check)

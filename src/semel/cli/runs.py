@@ -7,10 +7,10 @@ from typing import get_args
 
 import click
 
-from semel.cli.desk import Desk, lists_tenants, looks_at_store
-from semel.cli.doors import Data
+from semel.cli.operations import Data
 from semel.cli.output import Cell, compact
 from semel.cli.records import age
+from semel.cli.target import Target, lists_tenants, looks_at_store
 from semel.gateway.bodies import RunStatus
 from semel.kernel.clock import SYSTEM
 
@@ -26,18 +26,18 @@ def runs() -> None:
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
 @looks_at_store
 @lists_tenants
-def list_(desk: Desk, workflow_id: str | None, status: str | None, limit: int) -> None:
+def list_(target: Target, workflow_id: str | None, status: str | None, limit: int) -> None:
     """Runs, newest first."""
-    with desk.lists() as lists:
+    with target.lists() as lists:
         found = lists.runs(workflow_id, status, limit)
-    if desk.out.as_json:
-        desk.out.data({"items": found})
+    if target.out.as_json:
+        target.out.data({"items": found})
     elif not found:
         fit = " that fit" if workflow_id or status else ""
-        desk.out.say(f"No runs{fit}{desk.in_tenant}.")
+        target.out.say(f"No runs{fit}{target.in_tenant}.")
     else:
-        columns = desk.columns("RUN", "STATUS", "AGE", "WORKFLOW")
-        desk.out.table(columns, [desk.row(run, *_row(run)) for run in found])
+        columns = target.columns("RUN", "STATUS", "AGE", "WORKFLOW")
+        target.out.table(columns, [target.row(run, *_row(run)) for run in found])
 
 
 def _row(run: Data) -> Sequence[Cell]:
@@ -47,19 +47,19 @@ def _row(run: Data) -> Sequence[Cell]:
 @runs.command()
 @click.argument("run_id", metavar="RUN")
 @looks_at_store
-def show(desk: Desk, run_id: str) -> None:
+def show(target: Target, run_id: str) -> None:
     """A run: its steps, what went in and came out, and what happened when."""
-    with desk.door() as door:
-        run = door.run(run_id)
-    if desk.out.as_json:
-        desk.out.data(run)
+    with target.operations() as operations:
+        run = operations.run(run_id)
+    if target.out.as_json:
+        target.out.data(run)
         return
-    desk.out.facts(_facts(run))
+    target.out.facts(_facts(run))
     if run["steps"]:
-        desk.out.say()
-        desk.out.table(("JOB", "STATUS", "STEP"), [_step(step) for step in run["steps"]])
-    desk.out.say()
-    desk.out.table(("AT", "EVENT", "STEP", "BY"), [_event(event) for event in run["timeline"]])
+        target.out.say()
+        target.out.table(("JOB", "STATUS", "STEP"), [_step(step) for step in run["steps"]])
+    target.out.say()
+    target.out.table(("AT", "EVENT", "STEP", "BY"), [_event(event) for event in run["timeline"]])
 
 
 def _facts(run: Data) -> list[tuple[str, str]]:
@@ -88,15 +88,15 @@ def _event(event: Data) -> Sequence[Cell]:
 @runs.command()
 @click.argument("run_id", metavar="RUN")
 @looks_at_store
-def cancel(desk: Desk, run_id: str) -> None:
+def cancel(target: Target, run_id: str) -> None:
     """Nothing of the run goes on; its slot is free."""
-    with desk.door() as door:
-        run, replayed = door.cancel_run(run_id)
-    if desk.out.as_json:
-        desk.out.data(run)
+    with target.operations() as operations:
+        run, replayed = operations.cancel_run(run_id)
+    if target.out.as_json:
+        target.out.data(run)
     else:
         before = " before; nothing was changed" if replayed else ""
-        desk.out.say(f"{run_id} was cancelled{before}.")
+        target.out.say(f"{run_id} was cancelled{before}.")
 
 
 @runs.command()
@@ -104,12 +104,12 @@ def cancel(desk: Desk, run_id: str) -> None:
 @click.option("--from-step", required=True, metavar="STEP", help="It and what follows from it run again.")
 @click.option("--key", metavar="KEY", help="The same key again is the same rerun. [a new one]")
 @looks_at_store
-def rerun(desk: Desk, run_id: str, from_step: str, key: str | None) -> None:
+def rerun(target: Target, run_id: str, from_step: str, key: str | None) -> None:
     """Begin a new run that keeps what succeeded elsewhere than from STEP on."""
-    with desk.door() as door:
-        run, replayed = door.rerun(run_id, from_step, key or SYSTEM.token().hex())
-    if desk.out.as_json:
-        desk.out.data(run)
+    with target.operations() as operations:
+        run, replayed = operations.rerun(run_id, from_step, key or SYSTEM.token().hex())
+    if target.out.as_json:
+        target.out.data(run)
     else:
         before = " with this key before; nothing was changed" if replayed else ""
-        desk.out.say(f"{run_id} runs again from {from_step} as {run['run_id']}{before}.")
+        target.out.say(f"{run_id} runs again from {from_step} as {run['run_id']}{before}.")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from semel.cli.output import Output
-from semel.flow.cabinet import Cabinet
+from semel.flow.document_store import DocumentStore
 from semel.flow.workflows import Workflows
 from semel.ledger.ledger import DEFAULT_URL
 from semel.stores.base import Store
@@ -80,7 +80,7 @@ def serve(sample: bool, probes: tuple[str, ...], **given: Any) -> None:
 
 
 async def _define_sample(store: Store) -> None:
-    await Workflows(Cabinet(store)).put("default", _SAMPLE, {"steps": _SAMPLE_STEPS})
+    await Workflows(DocumentStore(store)).put("default", _SAMPLE, {"steps": _SAMPLE_STEPS})
 
 
 def _tell(out: Output, where: str, services: Services, sample: bool) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import click
 
-from semel.cli.desk import Desk, lists_tenants, looks_at_store
-from semel.cli.doors import Data
+from semel.cli.operations import Data
 from semel.cli.output import Cell, compact
 from semel.cli.records import age
+from semel.cli.target import Target, lists_tenants, looks_at_store
 
 
 @click.group()
@@ -21,17 +21,17 @@ def tools() -> None:
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
 @looks_at_store
 @lists_tenants
-def list_(desk: Desk, limit: int) -> None:
+def list_(target: Target, limit: int) -> None:
     """Tools, those that were first seen last on top."""
-    with desk.lists() as lists:
+    with target.lists() as lists:
         found = lists.tools(limit)
-    if desk.out.as_json:
-        desk.out.data({"items": found})
+    if target.out.as_json:
+        target.out.data({"items": found})
     elif not found:
-        desk.out.say(f"No tools were run{desk.in_tenant}.")
+        target.out.say(f"No tools were run{target.in_tenant}.")
     else:
-        columns = desk.columns("TOOL", "VERSION", "CLASS", "WINDOW", "IN DOUBT", "SEEN")
-        desk.out.table(columns, [desk.row(tool, *_row(tool)) for tool in found])
+        columns = target.columns("TOOL", "VERSION", "CLASS", "WINDOW", "IN DOUBT", "SEEN")
+        target.out.table(columns, [target.row(tool, *_row(tool)) for tool in found])
 
 
 def _row(tool: Data) -> Sequence[Cell]:
@@ -49,17 +49,17 @@ def _row(tool: Data) -> Sequence[Cell]:
 @click.argument("name", metavar="TOOL")
 @click.option("--version", metavar="N", help="This major version. [the newest]")
 @looks_at_store
-def show(desk: Desk, name: str, version: str | None) -> None:
+def show(target: Target, name: str, version: str | None) -> None:
     """The whole contract of a tool, as it was last seen."""
-    with desk.door() as door:
-        tool = door.tool(name, version)
-    if desk.out.as_json:
-        desk.out.data(tool)
+    with target.operations() as operations:
+        tool = operations.tool(name, version)
+    if target.out.as_json:
+        target.out.data(tool)
         return
-    desk.out.facts(_facts(tool))
+    target.out.facts(_facts(tool))
     for warning in tool["warnings"]:
-        desk.out.say()
-        desk.out.say(warning)
+        target.out.say()
+        target.out.say(warning)
 
 
 def _facts(tool: Data) -> list[tuple[str, str]]:

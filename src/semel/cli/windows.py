@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import click
 from rich.text import Text
 
-from semel.cli.desk import Desk, lists_tenants, looks_at_store
-from semel.cli.doors import Data
+from semel.cli.operations import Data
 from semel.cli.output import Cell
+from semel.cli.target import Target, lists_tenants, looks_at_store
 from semel.kernel.durations import microseconds
 from semel.windows.age_counters import ENTITY, KEY
 
@@ -30,44 +30,44 @@ _TABLE = ("TOOL", "RETRIES", "AGES", "99.9 % WITHIN", "WINDOW", "KEEPS", "WOULD 
 @click.option("--tool", metavar="NAME", help="Only this one, with all ages.")
 @looks_at_store
 @lists_tenants
-def windows(desk: Desk, tool: str | None) -> None:
+def windows(target: Target, tool: str | None) -> None:
     """Retry ages seen per tool, the window that covers 99.9 % of them, and what it stores."""
-    with desk.out.progress("Reading ages and records"), desk.lists() as lists:
+    with target.out.progress("Reading ages and records"), target.lists() as lists:
         found = lists.windows(tool)
-    if desk.out.as_json:
-        desk.out.data({"items": found})
+    if target.out.as_json:
+        target.out.data({"items": found})
     elif not found:
         of = f" of {tool}" if tool else ""
-        desk.out.say(f"No retries{of} were seen{desk.in_tenant}: there is nothing to choose by yet.")
+        target.out.say(f"No retries{of} were seen{target.in_tenant}: there is nothing to choose by yet.")
     else:
-        _tell(desk, found, whole=tool is not None)
+        _tell(target, found, whole=tool is not None)
 
 
 # --- for people -----------------------------------------------------------------------------------
 
 
-def _tell(desk: Desk, found: Sequence[Data], *, whole: bool) -> None:
-    desk.out.table(desk.columns(*_TABLE), [desk.row(advice, *_row(advice)) for advice in found])
-    desk.out.say()
-    desk.out.say(
+def _tell(target: Target, found: Sequence[Data], *, whole: bool) -> None:
+    target.out.table(target.columns(*_TABLE), [target.row(advice, *_row(advice)) for advice in found])
+    target.out.say()
+    target.out.say(
         f"Ages, from left to right: under {', '.join(_COLUMNS)}, and more. Keeps: about, at the present rate."
     )
     if any(advice["kind"] == KEY for advice in found):
-        desk.out.say("Keys of clients are those of the gateway; their retries are sampled.")
+        target.out.say("Keys of clients are those of the gateway; their retries are sampled.")
     for advice in found:
         if whole:
-            desk.out.say()
-            desk.out.table(("UNDER", "RETRIES", ""), _histogram(advice["ages"]))
-        _tell_remarks(desk, advice)
+            target.out.say()
+            target.out.table(("UNDER", "RETRIES", ""), _histogram(advice["ages"]))
+        _tell_remarks(target, advice)
 
 
-def _tell_remarks(desk: Desk, advice: Data) -> None:
+def _tell_remarks(target: Target, advice: Data) -> None:
     remarks = advice["remarks"]
     if remarks:
-        desk.out.say()
-        desk.out.say(_named(advice), "bold red" if advice["too_short"] else "bold")
+        target.out.say()
+        target.out.say(_named(advice), "bold red" if advice["too_short"] else "bold")
     for remark in remarks:
-        desk.out.say(f"  {remark}")
+        target.out.say(f"  {remark}")
 
 
 def _row(advice: Data) -> Sequence[Cell]:

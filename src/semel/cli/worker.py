@@ -26,7 +26,7 @@ from semel.ledger.ledger import DEFAULT_URL, Ledger, url_of_store
 from semel.ledger.probing import contracts_in
 from semel.stores.urls import hide_password, need, open_store
 from semel.worker import module as modules
-from semel.worker.doors import Away, Door
+from semel.worker.job_source import Away, JobSource
 from semel.worker.work import Worker
 
 if TYPE_CHECKING:
@@ -80,11 +80,11 @@ def worker(module: str, url: str | None, server: str | None, topics: tuple[str, 
     store = open_store(store_url)
     worker_id = f"{socket.gethostname()}:{os.getpid()}"
     with Ledger(store, tenant=tenant) as ledger, _board(store.clock) as board:
-        door = _door(server, ledger, worker_id, told)
+        operations = _operations(server, ledger, worker_id, told)
         board.tell("worker.opened", jobs=server or hide_password(store_url), records=hide_password(store_url),
                    tenant=tenant, durability=ledger.durability)  # fmt: skip
         working = Worker(
-            door,
+            operations,
             ledger,
             handlers,
             worker_id=worker_id,
@@ -120,25 +120,25 @@ def _chosen(handlers: Mapping[str, Handler], topics: tuple[str, ...]) -> Mapping
 def _tenant(server: str, told: Mapping[str, Any]) -> str:
     """The tenant of the API key."""
     need("gateway", "httpx")
-    from semel.worker.http_door import tenant_at
+    from semel.worker.gateway_jobs import tenant_at
 
     with _there_at_the_start():
         return asyncio.run(tenant_at(server, told["api_key"], told["tenant"]))
 
 
-def _door(server: str | None, ledger: Ledger, worker_id: str, told: Mapping[str, Any]) -> Door:
+def _operations(server: str | None, ledger: Ledger, worker_id: str, told: Mapping[str, Any]) -> JobSource:
     if server is not None:
         need("gateway", "httpx")
         # Here, not on top: a worker at a store needs no HTTP client.
-        from semel.worker.http_door import HttpDoor
+        from semel.worker.gateway_jobs import GatewayJobs
 
-        return HttpDoor(server, told["api_key"], worker_id, ledger.tenant)
-    from semel.worker.store_door import StoreDoor
+        return GatewayJobs(server, told["api_key"], worker_id, ledger.tenant)
+    from semel.worker.store_jobs import StoreJobs
 
     window = told["run_key_window"]
     kept_us = None if window == "forever" else int(_DURATION.convert(window, None, None) * 1_000_000)
     bus = open_bus(told["bus"], ledger.clock)
-    return StoreDoor(ledger.store, bus, ledger.tenant, worker_id, kept_us)
+    return StoreJobs(ledger.store, bus, ledger.tenant, worker_id, kept_us)
 
 
 async def _run(working: Worker) -> int:

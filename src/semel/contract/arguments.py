@@ -34,7 +34,6 @@ class Arguments:
         self._tool = tool
         self._reader = reader
         self.takes_self = reader.takes_self
-        self.first_parameter = reader.first_parameter
 
     @classmethod
     def of(

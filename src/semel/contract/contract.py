@@ -7,12 +7,13 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import orjson
 
 from semel.contract import shapes
 from semel.contract.arguments import Arguments
+from semel.contract.filled import filled
 from semel.contract.result import Approval, ToolResult
 from semel.contract.values import Values
 from semel.errors import ContractError
@@ -20,9 +21,14 @@ from semel.kernel import keys
 from semel.kernel.durations import Duration, microseconds, words
 from semel.kernel.keys import tool_frame
 
-CLASSES = ("read", "write-idempotent", "write-non-idempotent", "irreversible")
+ToolClass = Literal["read", "write-idempotent", "write-non-idempotent", "irreversible"]
+ToolValue = Literal["low", "high"]
+InFlightRule = Literal["wait", "refuse"]
+UnknownRule = Literal["retry", "probe", "park", "rerun"]
+
+CLASSES = get_args(ToolClass)
 RECORDED = frozenset(("write-non-idempotent", "irreversible"))
-POLICIES = ("retry", "probe", "park", "rerun")
+POLICIES = get_args(UnknownRule)
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:-]{0,127}")
 _VERSION = re.compile(r"(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*)){0,2}([-+][0-9A-Za-z.+-]+)?")
@@ -40,12 +46,12 @@ _WINDOWS: dict[tuple[str, str], Duration] = {
 class Declaration:
     """The arguments of `@tool_contract` as they were written; None where nothing was."""
 
-    class_: str
+    class_: ToolClass
     name: str | None = None
     version: str = "1.0.0"
     owner: str = ""
     purpose: str | None = None
-    value: str | None = None
+    value: ToolValue | None = None
     window: Duration | None = None
     lease: Duration | None = None
     run_limit: Duration | None = None
@@ -55,13 +61,13 @@ class Declaration:
     downstream_window: Duration | None = None
     transient: Iterable[type[BaseException]] = ()
     attempts: int = 1
-    backoff: str | Duration | Callable[[int], float] = "exponential"
+    backoff: Duration | Callable[[int], float] = "exponential"
     refused: Iterable[type[BaseException]] = ()
-    in_flight: str | None = None
+    in_flight: InFlightRule | None = None
     wait: Duration | None = None
-    on_unknown: str | None = None
+    on_unknown: UnknownRule | None = None
     probe: Callable[..., Any] | None = None
-    approval: str | Approval | None = None
+    approval: Literal["required"] | Approval | None = None
     key_of: Callable[[Any], Any] | None = None
     secret: Iterable[str] = ()
 
@@ -206,9 +212,9 @@ class Contract:
             raise self._error(f"version is like '2.1.0', not {declared.version!r}.")
         if declared.class_ not in CLASSES:
             raise self._error(f"class_ is one of {', '.join(CLASSES)}, not {declared.class_!r}.")
-        if declared.value not in (None, "low", "high"):
+        if declared.value not in (None, *get_args(ToolValue)):
             raise self._error(f"value is 'low' or 'high', not {declared.value!r}.")
-        if declared.in_flight not in (None, "wait", "refuse"):
+        if declared.in_flight not in (None, *get_args(InFlightRule)):
             raise self._error(f"in_flight is 'wait' or 'refuse', not {declared.in_flight!r}.")
         if declared.on_unknown not in (None, *POLICIES):
             raise self._error(f"on_unknown is one of {', '.join(POLICIES)}, not {declared.on_unknown!r}.")
@@ -277,11 +283,12 @@ class Contract:
     def _check_key_of(self) -> None:
         key_of, of_instances = self.declared.key_of, self.arguments.takes_self
         if key_of is None:
-            if self.recorded and self.arguments.first_parameter == "self":
+            if self.recorded and of_instances:
                 warnings.warn(
-                    f"Tool {self.name!r} is a method without key_of=…: equal calls on two instances are one "
-                    "action, and the second gets the first one's answer. Say what tells instances apart, as "
-                    "key_of=lambda self: self.account, or that nothing does: key_of=lambda self: None.",
+                    f"Tool {self.name!r} is a method without key_of=…: equal calls on two instances (or "
+                    "subclasses) are one action, and the second gets the first one's answer. Say what tells "
+                    "them apart, as key_of=lambda self: self.account, or that nothing does: "
+                    "key_of=lambda self: None.",
                     stacklevel=4,  # the place of the declaration
                 )
             return
@@ -320,9 +327,9 @@ class Contract:
                 raise self._error(f"secret={path!r} names neither an argument nor a field of the result.")
 
     def _argument_names(self) -> tuple[str, ...]:
-        names = list(inspect.signature(self.function).parameters)[self.arguments.takes_self :]
+        written = list(inspect.signature(self.function).parameters.values())[self.arguments.takes_self :]
         hidden = (*self.key_parameters, *self.transaction_parameters)
-        return tuple(name for name in names if name not in hidden)
+        return tuple(each.name for each in written if each.name not in hidden and each.default is not filled)
 
     def _check_probe(self, probe: Callable[..., Any]) -> None:
         if not callable(probe):
@@ -344,7 +351,7 @@ class Contract:
         except ValueError as wrong:
             raise self._error(f"{wrong}.") from None
 
-    def _on_unknown(self) -> str:
+    def _on_unknown(self) -> UnknownRule:
         if self.declared.on_unknown is not None:
             return self.declared.on_unknown
         if self.transaction_parameters:
@@ -389,7 +396,7 @@ def _exceptions(name: str, kinds: Iterable[type[BaseException]]) -> tuple[type[B
     return given
 
 
-def _approval(declared: str | Approval | None) -> Approval | None:
+def _approval(declared: Literal["required"] | Approval | None) -> Approval | None:
     if declared is None or isinstance(declared, Approval):
         approval = declared
     elif declared == "required":

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from semel import errors
 from semel.kernel.durations import Duration, microseconds
 from semel.kernel.keys import Key
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 
 @dataclass(frozen=True)
@@ -71,13 +72,14 @@ class ToolResult(Generic[T]):
         if not self.ok and self.error is None:
             object.__setattr__(self, "error", ToolError.of(errors.EffectFailed()))
 
-    @classmethod
-    def success(cls, value: T) -> ToolResult[T]:
-        return cls(ok=True, value=value)
+    # Static, with types of their own, so that nobody has to write `ToolResult[Refund].success(…)`.
 
-    @classmethod
+    @staticmethod
+    def success(value: V) -> ToolResult[V]:
+        return ToolResult(ok=True, value=value)
+
+    @staticmethod
     def failure(
-        cls,
         code: str,
         message: str = "",
         *,
@@ -85,22 +87,22 @@ class ToolResult(Generic[T]):
         retry_after_s: float | None = None,
         corrective_action: str = "",
         details: Mapping[str, Any] | None = None,
-    ) -> ToolResult[T]:
+    ) -> ToolResult[Any]:
         error = ToolError(code, message, retriable, retry_after_s, corrective_action, details or {})
-        return cls(ok=False, error=error)
+        return ToolResult(ok=False, error=error)
 
-    @classmethod
-    def partial(cls, *, done: Any, remaining: Any, corrective_action: str = "") -> ToolResult[T]:
+    @staticmethod
+    def partial(*, done: Any, remaining: Any, corrective_action: str = "") -> ToolResult[Any]:
         error = errors.PartialSuccess(
             done=done, remaining=remaining, corrective_action=corrective_action or None
         )
-        return cls(ok=False, error=ToolError.of(error))
+        return ToolResult(ok=False, error=ToolError.of(error))
 
-    def unwrap(self) -> T | None:
+    def unwrap(self) -> T:
         """The value, or the exception that says why there is none."""
         if self.error is not None:
             raise self.error.exception()
-        return self.value
+        return cast(T, self.value)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from enum import Enum
-from html import escape
+from html import escape, unescape
 from typing import Any, cast
 from urllib.parse import quote, quote_plus, unquote
 
@@ -166,20 +166,35 @@ def _where(spelling: str) -> re.Pattern[str]:
 def _leaves(form: Any) -> Iterator[str]:
     if isinstance(form, dict):
         for name, member in form.items():
-            yield name
+            yield from _readings(name)
             yield from _leaves(member)
     elif isinstance(form, list):
         for item in form:
             yield from _leaves(item)
     elif form is not None and not isinstance(form, bool):
-        yield str(form)
-        yield from _decoded(str(form))
+        yield from _readings(str(form))
+
+
+def _readings(text: str) -> Iterator[str]:
+    """The text, and what it says once it is read as it was meant, layer by layer.
+
+    A secret among other things is escaped with them and has no spelling of its own there.
+    """
+    yield text
+    yield from _decoded(text)
+    for read in (unquote, unescape, _unescaped):
+        outer = text
+        for _ in range(_LAYERS_MAX):
+            inner = read(outer)
+            if inner == outer:
+                break
+            yield inner
+            outer = inner
+    if "%" in text:
+        yield from _decoded(unquote(text))
 
 
 def _decoded(text: str) -> Iterator[str]:
-    """What a text says once it is read as it was meant: a secret among other things has no spelling there."""
-    if "%" in text:
-        yield unquote(text)
     for run in _BASE64.findall(text):
         padded = run.translate(_URLSAFE) + "=" * (-len(run) % 4)
         try:
@@ -188,6 +203,37 @@ def _decoded(text: str) -> Iterator[str]:
             continue  # it only looks like it
 
 
+def _unescaped(text: str) -> str:
+    return _ESCAPES.sub(_meant, text) if "\\" in text else text
+
+
+# An exception that quotes an exception that quotes a JSON text that quotes one.
+_LAYERS_MAX = 4
+
 # As in "Basic dXNlcjpzZWNyZXQ=": shorter ones say nothing.
 _BASE64 = re.compile("[A-Za-z0-9+/_-]{8,}")
 _URLSAFE = str.maketrans("-_", "+/")
+
+# What Python and JSON escape: bytes in a row, UTF-16 units in a row (JSON has two of them for what is beyond
+# 16 bits), a code point, a letter.
+_ESCAPES = re.compile(
+    r"(?P<bytes>(?:\\x[0-9A-Fa-f]{2})+)|(?P<units>(?:\\u[0-9A-Fa-f]{4})+)"
+    r"|\\U(?P<point>000[0-9A-Fa-f]{5}|0010[0-9A-Fa-f]{4})|\\(?P<letter>.)",
+    re.DOTALL,
+)
+_LETTERS = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f", "a": "\a", "v": "\v", "0": "\0"}
+
+
+def _meant(found: re.Match[str]) -> str:
+    if found["bytes"]:
+        raw = bytes.fromhex(found["bytes"].replace("\\x", ""))
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            return raw.decode("latin-1")  # as `repr` of a text means them
+    if found["units"]:
+        units = bytes.fromhex(found["units"].replace("\\u", ""))
+        return units.decode("utf-16-be", errors="surrogatepass")
+    if found["point"]:
+        return chr(int(found["point"], 16))
+    return _LETTERS.get(found["letter"], found["letter"])

@@ -13,6 +13,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from pydantic_core import SchemaSerializer, SchemaValidator
 
 from semel.contract import shapes
+from semel.contract.filled import filled
 from semel.contract.shapes import NOWHERE, NotYet, Paths, Unfit
 from semel.contract.transaction import Transaction
 from semel.errors import ContractError
@@ -105,8 +106,7 @@ class Reader:
         self._secret = tuple(secret)
         self._local_names = local_names
         written = list(inspect.signature(function).parameters.values())
-        self.first_parameter = written[0].name if written else ""
-        self.takes_self = self.first_parameter in ("self", "cls")
+        self.takes_self = bool(written) and written[0].name in ("self", "cls")
         self._written = written[1:] if self.takes_self else written
         self._refuse_what_no_annotation_heals()
 
@@ -187,6 +187,11 @@ class Reader:
 
     def _with_fitting_default(self, parameter: Parameter) -> Parameter:
         """`x: int = None` is read as `int | None`, as it is meant."""
+        if parameter.default is filled:
+            raise self.error(
+                f"has the default semel.filled for {parameter.name!r}, which is for parameters of type "
+                "semel.Key or semel.Transaction. Annotate it so, or give it a value of its own type."
+            )
         if parameter.default is not None:
             return parameter
         try:

@@ -13,14 +13,14 @@ from typing import NamedTuple
 import orjson
 
 from semel.audit.events import Event
-from semel.flow import shelves
-from semel.flow.cabinet import Cabinet
+from semel.flow import indexes
+from semel.flow.document_store import DocumentStore
 from semel.flow.keys import KeyRecord, Keys
 from semel.flow.problems import Problem
 from semel.flow.progress import Change
-from semel.flow.values import Answer, Caller
+from semel.flow.values import Caller, JsonAnswer
 from semel.flow.workflows import Known, Workflows
-from semel.stores.documents import Committed, Draft, Room
+from semel.stores.documents import Capacity, Committed, Draft
 
 # How often a definition may change, or a key lapse, under one request.
 _TRIES = 20
@@ -50,19 +50,19 @@ class Plan(NamedTuple):
     key_id: str | None
     expect: Mapping[str, str | None]
     put: tuple[Draft, ...]
-    room: tuple[Room, ...]
+    capacity: tuple[Capacity, ...]
     events: tuple[Event, ...]
 
 
 class Admission:
     """The atomic strategy."""
 
-    def __init__(self, cabinet: Cabinet, workflows: Workflows, keys: Keys) -> None:
-        self.cabinet = cabinet
+    def __init__(self, document_store: DocumentStore, workflows: Workflows, keys: Keys) -> None:
+        self.document_store = document_store
         self.workflows = workflows
         self.keys = keys
 
-    async def admit(self, start: Start) -> Answer:
+    async def admit(self, start: Start) -> JsonAnswer:
         key_tag: str | None = None
         for _ in range(_TRIES):
             known = await self.workflows.known(start.caller.tenant, start.workflow_id)
@@ -73,13 +73,13 @@ class Admission:
                         problem, start.caller.tenant, start.scope, start.key, start.fingerprint
                     )
             plan = await self.plan(start, known, key_tag)
-            if problem := await self.cabinet.storage.objection(start.caller.tenant, plan.put):
+            if problem := await self.document_store.storage.objection(start.caller.tenant, plan.put):
                 return await self.replay_or(
                     problem, start.caller.tenant, start.scope, start.key, start.fingerprint
                 )
             committed = await self.commit(start, plan)
             if committed.done or plan.run_id in committed.found:
-                return Answer(plan.answer)  # found: its reply was lost, and the run has gone on since
+                return JsonAnswer(plan.answer)  # found: its reply was lost, and the run has gone on since
             if committed.full is not None:
                 raise no_slot(committed.full, committed.count)
             if plan.key_id is not None and plan.key_id in committed.found:
@@ -100,7 +100,7 @@ class Admission:
 
     async def replay_or(
         self, problem: Problem, tenant: str, scope: str, key: str | None, fingerprint: str
-    ) -> Answer:
+    ) -> JsonAnswer:
         """The answer that the key had before what it began from changed or went; else the problem."""
         answer = await self.keys.first_answer(tenant, scope, key, fingerprint)
         if answer is None:
@@ -108,7 +108,7 @@ class Admission:
         return answer
 
     async def plan(self, start: Start, known: Known, key_tag: str | None) -> Plan:
-        change = Change(start.caller.tenant, await self.cabinet.now_us(), self.cabinet.new_id)
+        change = Change(start.caller.tenant, await self.document_store.now_us(), self.document_store.new_id)
         start.begin(change, known)
         run = change.run
         assert run is not None
@@ -120,12 +120,12 @@ class Admission:
             record = self._key_record(start, change.now_us, answer, run.run_id)
             key_id = record.id
             put, expect = (*put, record.draft()), expect | {key_id: key_tag}
-        room, events = _room(known, run.workflow_id), tuple(change.audited)
-        return Plan(answer, run.run_id, key_id, expect, put, room, events)
+        capacity, events = _capacity(known, run.workflow_id), tuple(change.audited)
+        return Plan(answer, run.run_id, key_id, expect, put, capacity, events)
 
     async def commit(self, start: Start, plan: Plan) -> Committed:
-        return await self.cabinet.commit(
-            start.caller.tenant, plan.expect, plan.put, room=plan.room, events=plan.events
+        return await self.document_store.commit(
+            start.caller.tenant, plan.expect, plan.put, capacity=plan.capacity, events=plan.events
         )
 
     def _key_record(self, start: Start, now_us: int, answer: bytes, run_id: str) -> KeyRecord:
@@ -142,19 +142,19 @@ class Admission:
         )
 
 
-def _room(known: Known, workflow_id: str) -> tuple[Room, ...]:
-    rooms = [Room(shelves.SLOTS, known.limit)]
+def _capacity(known: Known, workflow_id: str) -> tuple[Capacity, ...]:
+    capacities = [Capacity(indexes.SLOTS, known.limit)]
     if known.workflow is not None and known.workflow.max_concurrent_runs is not None:
-        rooms.append(Room(shelves.slots_of(workflow_id), known.workflow.max_concurrent_runs))
-    return tuple(rooms)
+        capacities.append(Capacity(indexes.slots_of(workflow_id), known.workflow.max_concurrent_runs))
+    return tuple(capacities)
 
 
-def no_slot(full: Room, count: int) -> Problem:
+def no_slot(full: Capacity, count: int) -> Problem:
     return Problem(
         "max_concurrent_runs_reached",
         f"{count} of {full.limit} runs are active. Nothing was kept: the same key works once a slot is free.",
         retry_after_s=_SLOT_RETRY_S,
         current=count,
         limit=full.limit,
-        scope="tenant" if full.shelf == shelves.SLOTS else "workflow",
+        scope="tenant" if full.index_name == indexes.SLOTS else "workflow",
     )

@@ -4,32 +4,32 @@ from __future__ import annotations
 
 from typing import Any
 
-from semel.flow import deciding, shelves, views
-from semel.flow.cabinet import Cabinet
+from semel.flow import deciding, indexes, views
 from semel.flow.deciding import Seen
+from semel.flow.document_store import DocumentStore
 from semel.flow.model import job_of
 from semel.flow.problems import Problem
-from semel.flow.values import Answer, Caller, Page, next_after
+from semel.flow.values import Caller, JsonAnswer, Page, next_after
 from semel.stores.documents import Scan
 
 Items = list[dict[str, Any]]
 
 
 class JobApprovals:
-    def __init__(self, cabinet: Cabinet, kept_us: int | None) -> None:
-        self._cabinet = cabinet
+    def __init__(self, document_store: DocumentStore, kept_us: int | None) -> None:
+        self._document_store = document_store
         self._kept_us = kept_us
 
     async def list(self, tenant: str, status: str | None, after: tuple[int, str] | None, limit: int) -> Page:
-        shelf = shelves.approvals(status)
-        documents = await self._cabinet.page(Scan(tenant, shelf, limit, newest=True, after=after))
-        now_us = await self._cabinet.now_us()
+        index = indexes.approvals(status)
+        documents = await self._document_store.page(Scan(tenant, index, limit, newest=True, after=after))
+        now_us = await self._document_store.now_us()
         items = [views.approval(job_of(each.body), now_us) for each in documents]
         kept = [item for item in items if status in (None, item["status"])]
-        return Page(kept, next_after(documents, shelf, limit))
+        return Page(kept, next_after(documents, index, limit))
 
     async def get(self, tenant: str, job_id: str) -> dict[str, Any]:
-        standing = await self._cabinet.carry_out(deciding.look(tenant, job_id))
+        standing = await self._document_store.carry_out(deciding.look(tenant, job_id))
         if standing.job.question is None:
             raise Problem("job_not_found", "Nobody is asked about this job.")
         return views.approval(standing.job, standing.now_us)
@@ -42,14 +42,14 @@ class JobApprovals:
         What is over by its time stands with the waiting ones until somebody sweeps.
         """
         before = after and (after[0], views.job_of_question(after[1]))
-        scan = Scan(tenant, shelves.approvals(status), limit, newest=True, after=before)
-        scanned = await self._cabinet.scan(scan)
+        scan = Scan(tenant, indexes.approvals(status), limit, newest=True, after=before)
+        scanned = await self._document_store.scan(scan)
         return [views.question_record(job_of(each.body), scanned.now_us) for each in scanned.documents]
 
     async def record(self, tenant: str, job_id: str) -> dict[str, Any] | None:
         """The question about this job as a record; None if nobody is asked."""
         try:
-            standing = await self._cabinet.carry_out(deciding.look(tenant, job_id))
+            standing = await self._document_store.carry_out(deciding.look(tenant, job_id))
         except Problem:
             return None
         return views.question_record(standing.job, standing.now_us) if standing.job.question else None
@@ -62,9 +62,9 @@ class JobApprovals:
         reason: str = "",
         revision: int | None = None,
         job_hash: str | None = None,
-    ) -> Answer:
+    ) -> JsonAnswer:
         """The decision, the job's next state and the message that announces it are on file together."""
-        seen, clock = Seen(revision, job_hash), self._cabinet.clock
-        return await self._cabinet.carry_out(
+        seen, clock = Seen(revision, job_hash), self._document_store.clock
+        return await self._document_store.carry_out(
             deciding.decide(caller, job_id, status, reason, seen, clock, self._kept_us)
         )

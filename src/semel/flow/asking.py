@@ -1,7 +1,7 @@
 """Questions to a store as generators: written once, carried out by calling or by awaiting.
 
 A generator yields a query and receives its answer, as the decider of tool calls does with commands. `ask` is
-the driver for synchronous callers; `Cabinet.carry_out` the one for asynchronous ones.
+the driver for synchronous callers; `DocumentStore.carry_out` the one for asynchronous ones.
 """
 
 from __future__ import annotations

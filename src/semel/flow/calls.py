@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from semel.flow import shelves
+from semel.flow import indexes
 from semel.flow.asking import Asking, new_id, new_tag
-from semel.flow.model import Job, job_of
+from semel.flow.model import StoredJob, job_of
 from semel.flow.progress import Change, ended
 from semel.kernel.clock import Clock
 from semel.kernel.record import SETTLED, State
@@ -29,7 +29,7 @@ def settled(tenant: str, job_id: str, state: State, clock: Clock) -> Asking[None
         yield from _end(tenant, document, fetched.now_us, state, clock)
 
 
-def is_approved(job: Job) -> bool:
+def is_approved(job: StoredJob) -> bool:
     """Whether it is the job of a call that may be made, and is not known to be."""
     return job.record_id is not None and job.status == "queued"
 
@@ -49,10 +49,10 @@ def look(tenant: str, document: Document, now_us: int, clock: Clock) -> Asking[i
 def _end(tenant: str, document: Document, now_us: int, state: State | None, clock: Clock) -> Asking[None]:
     change = Change(tenant, now_us, lambda kind: new_id(clock, kind))
     change.put(_ended(change, job_of(document.body), state))
-    yield change.commit(new_tag(clock), {document.id: document.tag}, shelves.CALLS_KEPT_US)
+    yield change.commit(new_tag(clock), {document.id: document.tag}, indexes.CALLS_KEPT_US)
 
 
-def _ended(change: Change, job: Job, state: State | None) -> Job:
+def _ended(change: Change, job: StoredJob, state: State | None) -> StoredJob:
     """What came out is in the record: here only which one, so that no value is kept twice."""
     if state is State.DONE:
         return replace(ended(change, job, "succeeded"), result={"record_id": job.record_id})

@@ -1,6 +1,6 @@
 """Dead letters: messages that a consumer failed on too often, put aside to be read and retried once.
 
-document      id                  shelves, and what the score is
+document      id                  indexes, and what the score is
 dead letter   dead_<digest>       dead: when it was put aside; expiry: when it is forgotten
 """
 
@@ -12,17 +12,17 @@ from typing import Any
 
 import orjson
 
-from semel.flow import shelves
-from semel.flow.cabinet import Cabinet
+from semel.flow import indexes
+from semel.flow.document_store import DocumentStore
 from semel.flow.inbox import KEPT_US, RETRY
 from semel.flow.keys import Keys
 from semel.flow.model import Message, to_bytes
 from semel.flow.problems import Problem
-from semel.flow.values import Answer, Caller, Page, next_after
+from semel.flow.values import Caller, JsonAnswer, Page, next_after
 from semel.kernel.clock import rfc3339
 from semel.kernel.keys import frame
 from semel.kernel.limits import MESSAGE_CHARS_MAX
-from semel.stores.documents import Document, Draft, Place, Scan
+from semel.stores.documents import Document, Draft, Entry, Scan
 
 DEAD = "dead"
 
@@ -40,10 +40,10 @@ class DeadLetter:
     retry_key: str | None = None  # the key's own id, which tells nobody what the key is
 
     def draft(self, kept_us: int | None = KEPT_US) -> Draft:
-        places = [Place(DEAD, self.dead_us)]
+        entries = [Entry(DEAD, self.dead_us)]
         if kept_us is not None:
-            places.append(Place(shelves.EXPIRY, self.dead_us + kept_us))
-        return Draft(self.id, to_bytes(self), tuple(places))
+            entries.append(Entry(indexes.EXPIRY, self.dead_us + kept_us))
+        return Draft(self.id, to_bytes(self), tuple(entries))
 
 
 def letter(consumer: str, message: Message, deliveries: int, error: str, now_us: int) -> DeadLetter:
@@ -59,20 +59,20 @@ def letter_of(body: bytes) -> DeadLetter:
 class DeadLetters:
     """For `GET /api/v1/dead-letters` and `POST /api/v1/dead-letters/{id}/retry`."""
 
-    def __init__(self, cabinet: Cabinet, keys: Keys) -> None:
-        self._cabinet = cabinet
+    def __init__(self, document_store: DocumentStore, keys: Keys) -> None:
+        self._document_store = document_store
         self._keys = keys
 
     async def list(self, tenant: str, after: tuple[int, str] | None, limit: int) -> Page:
         """Newest first."""
-        scanned = await self._cabinet.scan(Scan(tenant, DEAD, limit, newest=True, after=after))
+        scanned = await self._document_store.scan(Scan(tenant, DEAD, limit, newest=True, after=after))
         documents = list(scanned.documents)
         return Page([view(letter_of(each.body)) for each in documents], next_after(documents, DEAD, limit))
 
     async def get(self, tenant: str, id_: str) -> dict[str, Any]:
         return view(letter_of((await self._document(tenant, id_)).body))
 
-    async def retry(self, caller: Caller, id_: str, key: str | None) -> Answer:
+    async def retry(self, caller: Caller, id_: str, key: str | None) -> JsonAnswer:
         """The message is sent again, once: the same key again is replayed, anything else refused."""
         key_id = None if key is None else self._keys.id(caller.tenant, "dead-letter", key)
         while True:
@@ -81,18 +81,18 @@ class DeadLetters:
             if found.retried_us is not None:
                 if key_id is None or found.retry_key != key_id:
                     raise Problem("message_already_retried")
-                return Answer(orjson.dumps(view(found)), replayed=True)
+                return JsonAnswer(orjson.dumps(view(found)), replayed=True)
             retried = await self._retried(caller, found, key_id)
-            put = (retried.draft(self._keys.kept_us), shelves.message_draft(_again(retried)))
-            if (await self._cabinet.commit(caller.tenant, {id_: document.tag}, put)).done:
-                return Answer(orjson.dumps(view(retried)))
+            put = (retried.draft(self._keys.kept_us), indexes.message_draft(_again(retried)))
+            if (await self._document_store.commit(caller.tenant, {id_: document.tag}, put)).done:
+                return JsonAnswer(orjson.dumps(view(retried)))
 
     async def _retried(self, caller: Caller, found: DeadLetter, key_id: str | None) -> DeadLetter:
-        now_us = await self._cabinet.now_us()
+        now_us = await self._document_store.now_us()
         return replace(found, retried_us=now_us, retried_by=caller.principal, retry_key=key_id)
 
     async def _document(self, tenant: str, id_: str) -> Document:
-        document = (await self._cabinet.fetch(tenant, id_)).get(id_)
+        document = (await self._document_store.fetch(tenant, id_)).get(id_)
         if document is None or not id_.startswith("dead_"):
             raise Problem("message_not_found")
         return document

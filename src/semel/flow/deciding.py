@@ -14,10 +14,10 @@ import orjson
 
 from semel.flow import progress, views
 from semel.flow.asking import Asking, new_id, new_tag
-from semel.flow.model import LIVE_RUN, Decision, Gate, Job, Run, job_of, run_of
+from semel.flow.model import LIVE_RUN, Decision, Gate, Run, StoredJob, job_of, run_of
 from semel.flow.problems import Problem
 from semel.flow.progress import Change
-from semel.flow.values import Answer, Caller
+from semel.flow.values import Caller, JsonAnswer
 from semel.kernel.clock import Clock, rfc3339
 from semel.stores.documents import Commit, Document, Fetch
 
@@ -25,10 +25,10 @@ from semel.stores.documents import Commit, Document, Fetch
 OWN_SUBMISSION = "self_approval_denied"
 
 
-class Standing(NamedTuple):
+class JobStanding(NamedTuple):
     """A job and its run as of one moment, and what a commit has to expect so that they are still so."""
 
-    job: Job
+    job: StoredJob
     run: Run | None
     expect: Mapping[str, str | None]
     now_us: int
@@ -41,7 +41,7 @@ class Seen(NamedTuple):
     job_hash: str | None = None
 
 
-def look(tenant: str, job_id: str) -> Asking[Standing]:
+def look(tenant: str, job_id: str) -> Asking[JobStanding]:
     """The job, with its run of the same moment: a run that ended after the job was read would hide that the
     decision is on file."""
     found, now_us = yield from _fetched(tenant, job_id)
@@ -50,7 +50,7 @@ def look(tenant: str, job_id: str) -> Asking[Standing]:
         found, now_us = yield from _fetched(tenant, job_id, run_id)
     parent = found.get(run_id or "")
     expect: dict[str, str | None] = {each.id: each.tag for each in found.values()}
-    return Standing(job_of(found[job_id].body), parent and run_of(parent.body), expect, now_us)
+    return JobStanding(job_of(found[job_id].body), parent and run_of(parent.body), expect, now_us)
 
 
 def _fetched(tenant: str, job_id: str, *others: str) -> Asking[tuple[Mapping[str, Document], int]]:
@@ -61,8 +61,8 @@ def _fetched(tenant: str, job_id: str, *others: str) -> Asking[tuple[Mapping[str
 
 
 def put(
-    tenant: str, job: Job, gate: Gate, within: str | None, clock: Clock, kept_us: int | None
-) -> Asking[tuple[Job, int]]:
+    tenant: str, job: StoredJob, gate: Gate, within: str | None, clock: Clock, kept_us: int | None
+) -> Asking[tuple[StoredJob, int]]:
     """The job as it stands now, and the store's time; its question is put unless it was before.
 
     `within` is the job that a worker performs by this call: who submitted that one submits the call too, and
@@ -83,7 +83,7 @@ def put(
 
 def decide(
     caller: Caller, job_id: str, status: str, reason: str, seen: Seen, clock: Clock, kept_us: int | None
-) -> Asking[Answer]:
+) -> Asking[JsonAnswer]:
     """The decision, the job's next state, the message and the line of audit are on file together."""
     while True:
         standing = yield from look(caller.tenant, job_id)
@@ -97,10 +97,10 @@ def decide(
         progress.decide(change, standing.job, Decision(status, caller.principal, standing.now_us, reason))
         committed = yield change.commit(new_tag(clock), standing.expect, kept_us)
         if committed.done:
-            return Answer(_answer(change.jobs[job_id], status))
+            return JsonAnswer(_answer(change.jobs[job_id], status))
 
 
-def _noted(caller: Caller, standing: Standing, status: str, clock: Clock) -> Asking[bool]:
+def _noted(caller: Caller, standing: JobStanding, status: str, clock: Clock) -> Asking[bool]:
     """Whether the log says that somebody tried to decide on what they submitted; False if the job changed."""
     line = views.refusal_event(
         caller.tenant, standing.job, standing.now_us, caller.principal, OWN_SUBMISSION, status
@@ -109,7 +109,7 @@ def _noted(caller: Caller, standing: Standing, status: str, clock: Clock) -> Ask
     return bool(committed.done)
 
 
-def judged(caller: Caller, standing: Standing, status: str, seen: Seen) -> Answer | None:
+def judged(caller: Caller, standing: JobStanding, status: str, seen: Seen) -> JsonAnswer | None:
     """None if the decision can be taken; the answer if it was taken before; else a Problem."""
     job, run = standing.job, standing.run
     if job.submitted_by == caller.principal:
@@ -117,7 +117,7 @@ def judged(caller: Caller, standing: Standing, status: str, seen: Seen) -> Answe
     if job.decision is not None:
         if job.decision.status != status:
             raise Problem("approval_already_resolved", decided=job.decision.status)
-        return Answer(_answer(job, f"already_{status}"), replayed=True)
+        return JsonAnswer(_answer(job, f"already_{status}"), replayed=True)
     if job.question is None or job.status == "cancelled":
         raise Problem("approval_not_actionable")
     if run is not None and run.status not in LIVE_RUN:
@@ -129,7 +129,7 @@ def judged(caller: Caller, standing: Standing, status: str, seen: Seen) -> Answe
     return None
 
 
-def _answer(job: Job, status: str) -> bytes:
+def _answer(job: StoredJob, status: str) -> bytes:
     decision, question = job.decision, job.question
     assert decision is not None
     assert question is not None

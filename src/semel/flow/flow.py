@@ -8,12 +8,12 @@ from typing import Literal
 
 from semel.flow.admission import Admission
 from semel.flow.approvals import JobApprovals
-from semel.flow.cabinet import Cabinet
 from semel.flow.dead import DeadLetters
-from semel.flow.gate import LockedAdmission, LockPolicy
-from semel.flow.job_desk import JobDesk
+from semel.flow.document_store import DocumentStore
+from semel.flow.job_admin import JobAdmin
 from semel.flow.jobs import Jobs, Wait
 from semel.flow.keys import Keys
+from semel.flow.lock import LockedAdmission, LockPolicy
 from semel.flow.outbox import Outbox, Send
 from semel.flow.runs import Runs, Waited
 from semel.flow.schemas import Checks
@@ -51,19 +51,19 @@ class Flow:
         checks: Checks | None = None,
         waited: Waited = lambda *_: None,
     ) -> None:
-        self.cabinet = Cabinet(store, policy.tenant_bytes)
-        self.keys = Keys(self.cabinet, policy.kept_us)
-        self.workflows = Workflows(self.cabinet, checks)
-        admission = Admission(self.cabinet, self.workflows, self.keys)
+        self.document_store = DocumentStore(store, policy.tenant_bytes)
+        self.keys = Keys(self.document_store, policy.kept_us)
+        self.workflows = Workflows(self.document_store, checks)
+        admission = Admission(self.document_store, self.workflows, self.keys)
         if policy.admission == "lock":
             admission = LockedAdmission(admission, policy.lock, cleanup_failed, lock_looked)
         self.admission = admission
-        self.runs = Runs(self.cabinet, admission, waited)
-        self.jobs = Jobs(self.cabinet, self.keys, wait)
-        self.job_desk = JobDesk(self.cabinet, policy.kept_us)
-        self.approvals = JobApprovals(self.cabinet, policy.kept_us)
-        self.outbox = Outbox(self.cabinet, send)
-        self.cabinet.nudge = self.outbox.nudge
-        self.catalogue = ToolCatalogue(self.cabinet)
-        self.dead_letters = DeadLetters(self.cabinet, self.keys)
-        self.upkeep = Upkeep(self.cabinet, policy.kept_us)
+        self.runs = Runs(self.document_store, admission, waited)
+        self.jobs = Jobs(self.document_store, self.keys, wait)
+        self.job_desk = JobAdmin(self.document_store, policy.kept_us)
+        self.approvals = JobApprovals(self.document_store, policy.kept_us)
+        self.outbox = Outbox(self.document_store, send)
+        self.document_store.nudge = self.outbox.nudge
+        self.catalogue = ToolCatalogue(self.document_store)
+        self.dead_letters = DeadLetters(self.document_store, self.keys)
+        self.upkeep = Upkeep(self.document_store, policy.kept_us)

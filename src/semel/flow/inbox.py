@@ -1,6 +1,6 @@
 """Messages arrive: each is handled once by a consumer, however often and however late it is delivered.
 
-document    id                          shelves
+document    id                          indexes
 inbox       inbox/<consumer>/<message>  expiry: when its window closes, or its claim has long lapsed
 
 Claimed before it is handled, settled in one commit with what handling it writes. A claim whose consumer died
@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import orjson
 
-from semel.flow import shelves
-from semel.flow.cabinet import Cabinet
+from semel.flow import indexes
+from semel.flow.document_store import DocumentStore
 from semel.flow.model import Message
-from semel.stores.documents import Document, Draft, Place
+from semel.stores.documents import Document, Draft, Entry
 
 # As long as keys are kept: the longest time after which a broker was seen to deliver something again.
 KEPT_US = 90 * 86_400_000_000
@@ -48,18 +48,18 @@ class Handled:
 class Inbox:
     """The inbox of one consumer, for messages of any tenant."""
 
-    def __init__(self, cabinet: Cabinet, consumer: str, kept_us: int | None = KEPT_US) -> None:
-        self._cabinet = cabinet
+    def __init__(self, document_store: DocumentStore, consumer: str, kept_us: int | None = KEPT_US) -> None:
+        self._document_store = document_store
         self._consumer = consumer
         self._kept_us = kept_us
 
     async def claim(self, message: Message, lease_us: int) -> Claimed | Busy | Handled:
         """Whose the message is from now on."""
-        id_, seen, tag = self.id(message), None, self._cabinet.new_tag()
+        id_, seen, tag = self.id(message), None, self._document_store.new_tag()
         while True:
-            now_us = await self._cabinet.now_us()
+            now_us = await self._document_store.now_us()
             draft = _claim(id_, now_us + lease_us, self._kept_us)
-            committed = await self._cabinet.commit(message.tenant, {id_: seen}, (draft,), tag=tag)
+            committed = await self._document_store.commit(message.tenant, {id_: seen}, (draft,), tag=tag)
             if committed.done:
                 return Claimed(message, id_, tag)
             found = committed.found[id_]
@@ -69,17 +69,17 @@ class Inbox:
 
     async def settle(self, claimed: Claimed, drafts: Iterable[Draft] = ()) -> bool:
         """Handled, together with what that writes; False, and nothing is written, if the claim was lost."""
-        now_us = await self._cabinet.now_us()
+        now_us = await self._document_store.now_us()
         handled = _document(claimed.id, {"handled_us": now_us}, now_us, self._kept_us)
         expect = {claimed.id: claimed.tag}
-        committed = await self._cabinet.commit(claimed.message.tenant, expect, (handled, *drafts))
+        committed = await self._document_store.commit(claimed.message.tenant, expect, (handled, *drafts))
         return committed.done
 
     async def release(self, claimed: Claimed, drafts: Iterable[Draft] = ()) -> bool:
         """Not handled: the next delivery may try. False if the claim was lost."""
         expect = {claimed.id: claimed.tag}
         tenant = claimed.message.tenant
-        return (await self._cabinet.commit(tenant, expect, tuple(drafts), (claimed.id,))).done
+        return (await self._document_store.commit(tenant, expect, tuple(drafts), (claimed.id,))).done
 
     def id(self, message: Message) -> str:
         """A message that is retried by hand is the same one: whoever has handled it does nothing."""
@@ -97,8 +97,8 @@ def _claim(id_: str, until_us: int, kept_us: int | None) -> Draft:
 
 
 def _document(id_: str, body: dict[str, int], at_us: int, kept_us: int | None) -> Draft:
-    places = () if kept_us is None else (Place(shelves.EXPIRY, at_us + kept_us),)
-    return Draft(id_, orjson.dumps(body), places)
+    entries = () if kept_us is None else (Entry(indexes.EXPIRY, at_us + kept_us),)
+    return Draft(id_, orjson.dumps(body), entries)
 
 
 def _standing(found: Document | None, now_us: int) -> Busy | Handled | None:

@@ -9,16 +9,16 @@ from typing import Any
 
 import orjson
 
-from semel.flow import progress, shelves, views
-from semel.flow.cabinet import Cabinet
+from semel.flow import indexes, progress, views
+from semel.flow.document_store import DocumentStore
 from semel.flow.keys import KeyRecord, Keys, fingerprint
-from semel.flow.model import Job, job_of, run_of, to_bytes
+from semel.flow.model import StoredJob, job_of, run_of, to_bytes
 from semel.flow.problems import Problem
 from semel.flow.progress import Change
-from semel.flow.values import Answer, Caller
+from semel.flow.values import Caller, JsonAnswer
 from semel.flow.workflows import gate
 from semel.kernel.clock import rfc3339
-from semel.stores.documents import Document, Room, Scan
+from semel.stores.documents import Capacity, Document, Scan
 
 # Live jobs of a tenant: a client in a loop is stopped before it fills the store.
 LIVE_JOBS_MAX = 10_000
@@ -32,21 +32,21 @@ Wait = Callable[[str, Sequence[str], float], Awaitable[None]]
 class Jobs:
     """`wait(tenant, topics, seconds)` returns when a doorbell rings for one of the topics, or later."""
 
-    def __init__(self, cabinet: Cabinet, keys: Keys, wait: Wait) -> None:
-        self._cabinet = cabinet
+    def __init__(self, document_store: DocumentStore, keys: Keys, wait: Wait) -> None:
+        self._document_store = document_store
         self._keys = keys
         self._wait = wait
 
     async def create(
         self, caller: Caller, key: str | None, topic: str, input: Any, approval: Any, labels: Any
-    ) -> Answer:
+    ) -> JsonAnswer:
         """A job of its own, once for the key."""
         terms = {"topic": topic, "input": input, "approval": approval, "labels": labels}
         print_, question, seen = fingerprint("job", "", terms), gate(approval), None
         while True:
-            now_us = await self._cabinet.now_us()
-            change = Change(caller.tenant, now_us, self._cabinet.new_id)
-            job = Job(change.new_id("job"), topic, input, "queued", caller.principal, now_us, labels)
+            now_us = await self._document_store.now_us()
+            change = Change(caller.tenant, now_us, self._document_store.new_id)
+            job = StoredJob(change.new_id("job"), topic, input, "queued", caller.principal, now_us, labels)
             job = progress.open_job(change, job, question)
             answer = to_bytes(views.job(job))
             # A job that exists already is this one: writing it again would take it from whoever leased it.
@@ -55,15 +55,17 @@ class Jobs:
             if key is not None:
                 record = self._key_record(caller, key, print_, answer, job)
                 put, expect = (*put, record.draft()), {**expect, record.id: seen}
-            if problem := await self._cabinet.storage.objection(caller.tenant, put):
+            if problem := await self._document_store.storage.objection(caller.tenant, put):
                 if before := await self._keys.first_answer(caller.tenant, "job", key, print_):
                     return before
                 raise problem
-            room = (Room(shelves.LIVE, LIVE_JOBS_MAX),)
+            capacity = (Capacity(indexes.LIVE, LIVE_JOBS_MAX),)
             events = tuple(change.audited)
-            committed = await self._cabinet.commit(caller.tenant, expect, put, room=room, events=events)
+            committed = await self._document_store.commit(
+                caller.tenant, expect, put, capacity=capacity, events=events
+            )
             if committed.done or job.job_id in committed.found:
-                return Answer(answer)  # found: its reply was lost, and the job has gone on since
+                return JsonAnswer(answer)  # found: its reply was lost, and the job has gone on since
             if committed.full is not None:
                 raise Problem("quota_reached", retry_after_s=1, current=committed.count, limit=LIVE_JOBS_MAX)
             (document,) = committed.found.values()
@@ -71,7 +73,7 @@ class Jobs:
                 return replayed
             seen = document and document.tag
 
-    def _key_record(self, caller: Caller, key: str, print_: str, answer: bytes, job: Job) -> KeyRecord:
+    def _key_record(self, caller: Caller, key: str, print_: str, answer: bytes, job: StoredJob) -> KeyRecord:
         return KeyRecord(
             id=self._keys.id(caller.tenant, "job", key),
             scope="job",
@@ -87,7 +89,7 @@ class Jobs:
         return views.job(job_of((await self.document(tenant, job_id)).body), traced=traced)
 
     async def document(self, tenant: str, job_id: str) -> Document:
-        document = (await self._cabinet.fetch(tenant, job_id)).get(job_id)
+        document = (await self._document_store.fetch(tenant, job_id)).get(job_id)
         if document is None or not job_id.startswith("job_"):
             raise Problem("job_not_found")
         return document
@@ -104,7 +106,7 @@ class Jobs:
         wait_s: float = 0,
     ) -> dict[str, Any]:
         """At most so many jobs, the longest queued first; if there are none, after a while or a doorbell."""
-        clock = self._cabinet.clock
+        clock = self._document_store.clock
         give_up = clock.monotonic() + wait_s
         while True:
             jobs = await self._lease(caller, topics, max_, int(lease_s * 1_000_000), worker_id)
@@ -115,14 +117,14 @@ class Jobs:
 
     async def _lease(
         self, caller: Caller, topics: Sequence[str], max_: int, lease_us: int, worker_id: str | None
-    ) -> list[Job]:
-        jobs: list[Job] = []
+    ) -> list[StoredJob]:
+        jobs: list[StoredJob] = []
         tenant = caller.tenant
         for topic in dict.fromkeys(topics):
             after: tuple[int, str] | None = None
             while len(jobs) < max_:
-                scan = Scan(tenant, shelves.ready(topic), max_ - len(jobs), after=after)
-                scanned = await self._cabinet.scan(scan)
+                scan = Scan(tenant, indexes.ready(topic), max_ - len(jobs), after=after)
+                scanned = await self._document_store.scan(scan)
                 if not scanned.documents:
                     break
                 for document in scanned.documents:
@@ -146,28 +148,28 @@ class Jobs:
             if until_us is not None:
                 return {"job_id": job_id, "fence": fence, "lease_expires_at": rfc3339(until_us)}
 
-    async def _renewed(self, tenant: str, document: Document, job: Job, lease_us: int) -> int | None:
+    async def _renewed(self, tenant: str, document: Document, job: StoredJob, lease_us: int) -> int | None:
         """Until when; None if somebody changed it meanwhile."""
-        until_us = await self._cabinet.now_us() + lease_us
+        until_us = await self._document_store.now_us() + lease_us
         renewed = replace(job, lease_until_us=until_us)
         return until_us if await self._write(tenant, document, renewed) else None
 
-    async def _handed_back(self, tenant: str, document: Document, job: Job) -> int | None:
+    async def _handed_back(self, tenant: str, document: Document, job: StoredJob) -> int | None:
         """When it was; None if somebody changed it meanwhile."""
         change, expect = await self._begun(tenant, document, job)
         progress.hand_back(change, job)
-        commit = change.commit(self._cabinet.new_tag(), expect, self._keys.kept_us)
-        return change.now_us if (await self._cabinet.write(commit)).done else None
+        commit = change.commit(self._document_store.new_tag(), expect, self._keys.kept_us)
+        return change.now_us if (await self._document_store.write(commit)).done else None
 
-    async def _write(self, tenant: str, seen: Document, job: Job) -> bool:
-        draft = shelves.job_draft(job, self._keys.kept_us)
-        return (await self._cabinet.commit(tenant, {seen.id: seen.tag}, (draft,))).done
+    async def _write(self, tenant: str, seen: Document, job: StoredJob) -> bool:
+        draft = indexes.job_draft(job, self._keys.kept_us)
+        return (await self._document_store.commit(tenant, {seen.id: seen.tag}, (draft,))).done
 
     # --- results ---------------------------------------------------------------------------------
 
     async def result(
         self, caller: Caller, job_id: str, fence: int, status: str, result: Any, error: Any
-    ) -> Answer:
+    ) -> JsonAnswer:
         """The attempt under this fence ended so; what follows for the run is written with it."""
         digest = hashlib.sha256(
             orjson.dumps((caller.principal, status, result, error), option=orjson.OPT_SORT_KEYS)
@@ -176,28 +178,30 @@ class Jobs:
             document = await self.document(caller.tenant, job_id)
             job = job_of(document.body)
             if job.told == (fence, digest):
-                return Answer(orjson.dumps(views.job(job)), replayed=True)
+                return JsonAnswer(orjson.dumps(views.job(job)), replayed=True)
             held = replace(_held(document, fence, caller), told=(fence, digest))
             change, expect = await self._begun(caller.tenant, document, held)
             if status == "succeeded":
                 progress.succeed(change, held, result)
             else:
                 progress.fail(change, held, _error(error))
-            commit = change.commit(self._cabinet.new_tag(), expect, self._keys.kept_us)
-            if (await self._cabinet.write(commit)).done:
-                return Answer(orjson.dumps(views.job(change.jobs[job_id])))
+            commit = change.commit(self._document_store.new_tag(), expect, self._keys.kept_us)
+            if (await self._document_store.write(commit)).done:
+                return JsonAnswer(orjson.dumps(views.job(change.jobs[job_id])))
 
-    async def _begun(self, tenant: str, document: Document, job: Job) -> tuple[Change, dict[str, str | None]]:
+    async def _begun(
+        self, tenant: str, document: Document, job: StoredJob
+    ) -> tuple[Change, dict[str, str | None]]:
         """A change of the job and its run, and what its commit has to expect."""
         expect: dict[str, str | None] = {document.id: document.tag}
         run = None
         if job.run_id is not None:
-            parent = (await self._cabinet.fetch(tenant, job.run_id))[job.run_id]
+            parent = (await self._document_store.fetch(tenant, job.run_id))[job.run_id]
             run, expect[parent.id] = run_of(parent.body), parent.tag
-        return Change(tenant, await self._cabinet.now_us(), self._cabinet.new_id, run), expect
+        return Change(tenant, await self._document_store.now_us(), self._document_store.new_id, run), expect
 
 
-def _held(document: Document, fence: int, caller: Caller) -> Job:
+def _held(document: Document, fence: int, caller: Caller) -> StoredJob:
     """The job, if it is leased by this principal under this fence: a fence alone can be guessed.
 
     A lapsed lease that nobody took is still its owner's.

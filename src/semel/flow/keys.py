@@ -17,15 +17,15 @@ from typing import Any
 
 import orjson
 
-from semel.flow import shelves
-from semel.flow.cabinet import Cabinet
+from semel.flow import indexes
+from semel.flow.document_store import DocumentStore
 from semel.flow.large import as_canonical
 from semel.flow.model import reads, to_bytes
 from semel.flow.problems import Problem
-from semel.flow.values import Answer, Page, next_after
+from semel.flow.values import JsonAnswer, Page, next_after
 from semel.kernel.clock import rfc3339
 from semel.kernel.keys import canonical, frame
-from semel.stores.documents import Document, Draft, Place, Scan
+from semel.stores.documents import Document, Draft, Entry, Scan
 
 Items = list[dict[str, Any]]
 
@@ -44,13 +44,13 @@ class KeyRecord:
     job_id: str | None = None
 
     def draft(self) -> Draft:
-        places = [
-            Place(shelves.KEYS, self.created_us),
-            Place(f"{shelves.KEYS}/{self.scope}", self.created_us),
+        entries = [
+            Entry(indexes.KEYS, self.created_us),
+            Entry(f"{indexes.KEYS}/{self.scope}", self.created_us),
         ]
         if self.expires_us is not None:
-            places.append(Place(shelves.EXPIRY, self.expires_us))
-        return Draft(self.id, to_bytes(self), tuple(places))
+            entries.append(Entry(indexes.EXPIRY, self.expires_us))
+        return Draft(self.id, to_bytes(self), tuple(entries))
 
     @property
     def subject_id(self) -> str | None:
@@ -61,7 +61,9 @@ class KeyRecord:
         """When its window closes; None: never, or its run or job lives. Without these, by its own time."""
         if self.expires_us is None or subject is None:
             return self.expires_us
-        forgotten_us = next((place.score for place in subject.places if place.shelf == shelves.EXPIRY), None)
+        forgotten_us = next(
+            (entry.score for entry in subject.entries if entry.index_name == indexes.EXPIRY), None
+        )
         return None if forgotten_us is None else max(forgotten_us, self.expires_us)
 
     def look_again_us(self, subject: Document | None, now_us: int) -> int | None:
@@ -95,13 +97,13 @@ def fingerprint(scope: str, target: str, body: Any) -> str:
 class Keys:
     """The keys of every tenant of a store."""
 
-    def __init__(self, cabinet: Cabinet, kept_us: int | None) -> None:
-        self._cabinet = cabinet
+    def __init__(self, document_store: DocumentStore, kept_us: int | None) -> None:
+        self._document_store = document_store
         self.kept_us = kept_us
 
     def id(self, tenant: str, scope: str, key: str) -> str:
         """Found from the key, and tells nobody what the key is."""
-        secret = self._cabinet.store.secret_key
+        secret = self._document_store.store.secret_key
         return "rec_" + hmac.digest(secret, frame("semel/rec/1", tenant, scope, key), "sha256")[:16].hex()
 
     def expires_us(self, now_us: int) -> int | None:
@@ -109,7 +111,7 @@ class Keys:
 
     async def replay(
         self, tenant: str, document: Document | None, fingerprint: str, now_us: int
-    ) -> Answer | None:
+    ) -> JsonAnswer | None:
         """The first answer; None if the key is free. A Problem if it is another request's, or on its way."""
         if document is None:
             return None
@@ -125,22 +127,24 @@ class Keys:
             raise Problem("idempotency_key_reused")
         if record.answer is None:
             raise Problem("idempotency_in_flight", retry_after_s=1)
-        return Answer(record.answer.encode(), replayed=True)
+        return JsonAnswer(record.answer.encode(), replayed=True)
 
     async def _subjects(self, tenant: str, *records: KeyRecord) -> Mapping[str, Document]:
         ids = [record.subject_id for record in records if record.subject_id is not None]
-        return await self._cabinet.fetch(tenant, *ids) if ids else {}
+        return await self._document_store.fetch(tenant, *ids) if ids else {}
 
-    async def first_answer(self, tenant: str, scope: str, key: str | None, fingerprint: str) -> Answer | None:
+    async def first_answer(
+        self, tenant: str, scope: str, key: str | None, fingerprint: str
+    ) -> JsonAnswer | None:
         """What the key was answered with before; None if it is free or there is none."""
         if key is None:
             return None
         id_ = self.id(tenant, scope, key)
-        document = (await self._cabinet.fetch(tenant, id_)).get(id_)
-        return await self.replay(tenant, document, fingerprint, await self._cabinet.now_us())
+        document = (await self._document_store.fetch(tenant, id_)).get(id_)
+        return await self.replay(tenant, document, fingerprint, await self._document_store.now_us())
 
     async def get(self, tenant: str, id_: str) -> dict[str, Any] | None:
-        document = (await self._cabinet.fetch(tenant, id_)).get(id_)
+        document = (await self._document_store.fetch(tenant, id_)).get(id_)
         if document is None or not id_.startswith("rec_"):
             return None
         return (await self._views(tenant, [document]))[0]
@@ -154,10 +158,10 @@ class Keys:
         return await self.get(tenant, self.id(tenant, scope, key))
 
     async def list(self, tenant: str, scope: str | None, after: tuple[int, str] | None, limit: int) -> Page:
-        shelf = f"{shelves.KEYS}/{scope}" if scope else shelves.KEYS
-        scanned = await self._cabinet.scan(Scan(tenant, shelf, limit, newest=True, after=after))
+        index = f"{indexes.KEYS}/{scope}" if scope else indexes.KEYS
+        scanned = await self._document_store.scan(Scan(tenant, index, limit, newest=True, after=after))
         documents = list(scanned.documents)
-        return Page(await self._views(tenant, documents), next_after(documents, shelf, limit))
+        return Page(await self._views(tenant, documents), next_after(documents, index, limit))
 
 
 def view(record: KeyRecord, subject: Document | None) -> dict[str, Any]:

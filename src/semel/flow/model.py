@@ -27,7 +27,7 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class WorkflowStep:
     """One step of a workflow, and how it stands in a run."""
 
     id: str
@@ -45,7 +45,7 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class Workflow:
     id: str
-    steps: tuple[Step, ...]
+    steps: tuple[WorkflowStep, ...]
     max_concurrent_runs: int | None = None
     input_schema: Any = None
 
@@ -56,7 +56,7 @@ class Run:
     workflow_id: str
     status: str
     input: Any
-    steps: tuple[Step, ...]
+    steps: tuple[WorkflowStep, ...]
     submitted_by: str
     created_us: int
     ended_us: int | None = None
@@ -65,10 +65,10 @@ class Run:
     rerun_of: str | None = None
     seq: int = 0  # events of its timeline so far
 
-    def step(self, step_id: str) -> Step:
+    def step(self, step_id: str) -> WorkflowStep:
         return next(step for step in self.steps if step.id == step_id)
 
-    def with_step(self, changed: Step) -> Run:
+    def with_step(self, changed: WorkflowStep) -> Run:
         return replace(self, steps=tuple(changed if step.id == changed.id else step for step in self.steps))
 
     @property
@@ -96,7 +96,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class StoredJob:
     job_id: str
     topic: str
     input: Any
@@ -170,12 +170,12 @@ def workflow_of(body: bytes) -> Workflow:
 
 
 @reads
-def job_of(body: bytes) -> Job:
+def job_of(body: bytes) -> StoredJob:
     data = orjson.loads(body)
     data["question"] = data["question"] and Question(**data["question"])
     data["decision"] = data["decision"] and Decision(**data["decision"])
     data["told"] = data["told"] and tuple(data["told"])
-    return Job(**data)
+    return StoredJob(**data)
 
 
 def message_of(body: bytes) -> Message:
@@ -183,6 +183,6 @@ def message_of(body: bytes) -> Message:
     return Message(**orjson.loads(body))
 
 
-def _step(data: dict[str, Any]) -> Step:
+def _step(data: dict[str, Any]) -> WorkflowStep:
     gate = data["gate"] and Gate(**data["gate"])
-    return Step(**data | {"depends_on": tuple(data["depends_on"]), "gate": gate})
+    return WorkflowStep(**data | {"depends_on": tuple(data["depends_on"]), "gate": gate})

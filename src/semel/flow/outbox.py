@@ -7,8 +7,8 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from semel.errors import SemelError
-from semel.flow import shelves
-from semel.flow.cabinet import Cabinet
+from semel.flow import indexes
+from semel.flow.document_store import DocumentStore
 from semel.flow.model import Message, message_of
 from semel.stores.documents import Document, Scan, Tenants
 
@@ -23,8 +23,8 @@ Send = Callable[[Message], Awaitable[None]]
 class Outbox:
     """`send` returns once the bus has taken the message for good, and raises if it has not."""
 
-    def __init__(self, cabinet: Cabinet, send: Send) -> None:
-        self._cabinet = cabinet
+    def __init__(self, document_store: DocumentStore, send: Send) -> None:
+        self._document_store = document_store
         self._send = send
         self._nudged: dict[str, None] = {}
         self._bell = asyncio.Event()
@@ -36,14 +36,14 @@ class Outbox:
 
     async def run_once(self) -> int:
         """How many messages were sent, of all tenants."""
-        tenants = await self._cabinet.ask(Tenants(shelves.OUTBOX))
+        tenants = await self._document_store.ask(Tenants(indexes.OUTBOX))
         return sum([await self.send_of(tenant) for tenant in tenants])
 
     async def send_of(self, tenant: str) -> int:
         """All that the tenant has in its outbox is sent, in the order in which it was written."""
         sent = 0
         while True:
-            scanned = await self._cabinet.scan(Scan(tenant, shelves.OUTBOX, _BATCH))
+            scanned = await self._document_store.scan(Scan(tenant, indexes.OUTBOX, _BATCH))
             documents = list(scanned.documents)
             if not documents:
                 return sent
@@ -52,7 +52,7 @@ class Outbox:
             )
             gone = tuple(each.id for each, result in zip(documents, results, strict=True) if result is None)
             if gone:
-                await self._cabinet.commit(tenant, {}, drop=gone)
+                await self._document_store.commit(tenant, {}, drop=gone)
             sent += len(gone)
             if len(gone) < len(documents) or len(documents) < _BATCH:
                 return sent
@@ -67,7 +67,7 @@ class Outbox:
 
     async def run(self, every_s: float = 1.0) -> None:
         """Forever: at once what is nudged, and everything at every look round."""
-        clock = self._cabinet.clock
+        clock = self._document_store.clock
         next_round = clock.monotonic()
         while True:
             try:

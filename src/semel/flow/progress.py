@@ -12,9 +12,19 @@ from typing import Any
 
 from semel.audit import events
 from semel.audit.events import Event
-from semel.flow import shelves, views
-from semel.flow.model import LIVE_JOB, Decision, Gate, Job, Message, Question, Run, Step, to_bytes
-from semel.stores.documents import Commit, Draft, Place
+from semel.flow import indexes, views
+from semel.flow.model import (
+    LIVE_JOB,
+    Decision,
+    Gate,
+    Message,
+    Question,
+    Run,
+    StoredJob,
+    WorkflowStep,
+    to_bytes,
+)
+from semel.stores.documents import Commit, Draft, Entry
 
 # A step that ended so lets nothing that depends on it begin.
 _UNSUCCESSFUL = frozenset({"failed", "denied", "cancelled", "skipped"})
@@ -39,7 +49,7 @@ class Change:
         self.now_us = now_us
         self.new_id = new_id
         self.run = run
-        self.jobs: dict[str, Job] = {}
+        self.jobs: dict[str, StoredJob] = {}
         self.messages: list[Message] = []
         self.events: list[Draft] = []
         self.audited: list[Event] = []
@@ -50,22 +60,24 @@ class Change:
 
     def drafts(self, kept_us: int | None) -> tuple[Draft, ...]:
         """Everything to be written. The first is the run or job that the decision is about."""
-        found = [] if self.run is None else [shelves.run_draft(self.run, kept_us)]
-        found += [shelves.job_draft(job, kept_us) for job in self.jobs.values()]
-        messages = (shelves.message_draft(each, self._unsent_until(each)) for each in self.messages)
+        found = [] if self.run is None else [indexes.run_draft(self.run, kept_us)]
+        found += [indexes.job_draft(job, kept_us) for job in self.jobs.values()]
+        messages = (indexes.message_draft(each, self._unsent_until(each)) for each in self.messages)
         return (*found, *self.events, *messages)
 
     def _unsent_until(self, message: Message) -> int | None:
         """When a message is forgotten that nobody sends: a tool's question may be put where no gateway is."""
         job = self.jobs.get(message.job_id or "")
         of_a_call = job is not None and job.record_id is not None
-        return message.at_us + shelves.CALLS_KEPT_US if of_a_call else None
+        return message.at_us + indexes.CALLS_KEPT_US if of_a_call else None
 
-    def put(self, job: Job) -> Job:
+    def put(self, job: StoredJob) -> StoredJob:
         self.jobs[job.job_id] = job
         return job
 
-    def tell(self, type_: str, step: Step | Job | None = None, by: str | None = None, **data: Any) -> None:
+    def tell(
+        self, type_: str, step: WorkflowStep | StoredJob | None = None, by: str | None = None, **data: Any
+    ) -> None:
         """One more event in the run's timeline."""
         run = self.run
         if run is None:
@@ -74,10 +86,10 @@ class Change:
         event = {"seq": self.run.seq, "at_us": self.now_us, "type": type_, "by": by, "data": data}
         event["step_id"] = getattr(step, "step_id", None) or getattr(step, "id", None)
         event["job_id"] = getattr(step, "job_id", None)
-        place = Place(shelves.timeline(run.run_id), self.run.seq)
-        self.events.append(Draft(shelves.event_id(run.run_id, self.run.seq), to_bytes(event), (place,)))
+        entry = Entry(indexes.timeline(run.run_id), self.run.seq)
+        self.events.append(Draft(indexes.event_id(run.run_id, self.run.seq), to_bytes(event), (entry,)))
 
-    def note(self, kind: str, job: Job, by: str, why: str) -> None:
+    def note(self, kind: str, job: StoredJob, by: str, why: str) -> None:
         """One more line in the audit log: what became of the question."""
         self.audited.append(views.question_event(self.tenant, kind, job, self.now_us, by, why))
 
@@ -86,7 +98,7 @@ class Change:
         assert self.run is not None
         self.audited.append(views.run_event(self.tenant, kind, self.run, self.now_us, by, why))
 
-    def ring(self, type_: str, id_: str, job: Job | None = None) -> None:
+    def ring(self, type_: str, id_: str, job: StoredJob | None = None) -> None:
         run_id = job.run_id if job else self.run.run_id if self.run else None
         job_id, topic = (job.job_id, job.topic) if job else (None, None)
         self.messages.append(Message(id_, self.tenant, type_, self.now_us, topic, run_id, job_id))
@@ -121,7 +133,7 @@ def _go_on(change: Change) -> None:
     _conclude(change)
 
 
-def _skipped(change: Change) -> Iterator[Step]:
+def _skipped(change: Change) -> Iterator[WorkflowStep]:
     """Steps that can no longer begin, each marked; in the order of their dependence."""
     found = True
     while found:
@@ -134,15 +146,15 @@ def _skipped(change: Change) -> Iterator[Step]:
                 yield skipped
 
 
-def _ready(run: Run) -> list[Step]:
+def _ready(run: Run) -> list[WorkflowStep]:
     succeeded = {step.id for step in run.steps if step.status == "succeeded"}
     return [step for step in run.steps if step.status == "pending" and succeeded.issuperset(step.depends_on)]
 
 
-def _open(change: Change, step: Step) -> None:
+def _open(change: Change, step: WorkflowStep) -> None:
     """The step becomes a job: queued, or waiting for a person."""
     run = _run(change)
-    job = Job(
+    job = StoredJob(
         job_id=change.new_id("job"),
         topic=step.topic,
         input=step.input if step.own_input else run.input,
@@ -158,7 +170,7 @@ def _open(change: Change, step: Step) -> None:
     change.tell(f"step.{job.status}", opened)
 
 
-def open_job(change: Change, job: Job, gate: Gate | None) -> Job:
+def open_job(change: Change, job: StoredJob, gate: Gate | None) -> StoredJob:
     """The job can be leased, or is shown to a person first; either way a message says so."""
     if gate is not None:
         question = Question(change.now_us + gate.expires_in_us, gate.reason)
@@ -169,7 +181,7 @@ def open_job(change: Change, job: Job, gate: Gate | None) -> Job:
     return queue(change, job, f"{change.tenant}:{job.job_id}:queued")
 
 
-def queue(change: Change, job: Job, message_id: str) -> Job:
+def queue(change: Change, job: StoredJob, message_id: str) -> StoredJob:
     """Workers may lease it from now on."""
     queued = replace(
         job,
@@ -209,7 +221,7 @@ def end_run(
     change.ring("run.ended", f"{change.tenant}:{change.run.run_id}:ended")
 
 
-def cancel_run(change: Change, jobs: list[Job], by: str) -> None:
+def cancel_run(change: Change, jobs: list[StoredJob], by: str) -> None:
     """The run and all of it that lives are cancelled."""
     for job in jobs:
         if job.status == "waiting":
@@ -225,7 +237,7 @@ def cancel_run(change: Change, jobs: list[Job], by: str) -> None:
 # --- jobs -----------------------------------------------------------------------------------------
 
 
-def lease(job: Job, now_us: int, lease_us: int, worker_id: str | None, by: str) -> Job:
+def lease(job: StoredJob, now_us: int, lease_us: int, worker_id: str | None, by: str) -> StoredJob:
     return replace(
         job,
         status="leased",
@@ -237,7 +249,7 @@ def lease(job: Job, now_us: int, lease_us: int, worker_id: str | None, by: str) 
     )
 
 
-def lapse(change: Change, job: Job, *, asks: bool = False) -> None:
+def lapse(change: Change, job: StoredJob, *, asks: bool = False) -> None:
     """Nobody heard of the worker for too long: someone else gets the job.
 
     If a person is asked in it (`asks`), it waited, and did its worker no harm: the lease does not count.
@@ -252,19 +264,19 @@ def lapse(change: Change, job: Job, *, asks: bool = False) -> None:
     queue(change, job, f"{change.tenant}:{job.job_id}:queued:{job.fence}")
 
 
-def hand_back(change: Change, job: Job) -> None:
+def hand_back(change: Change, job: StoredJob) -> None:
     """Its worker stops in the middle of waiting: someone else gets the job, and the lease does not count."""
     change.tell("job.handed_back", job, by=job.worker_id, attempt=job.attempt)
     uncounted = replace(job, attempt=job.attempt - 1)
     queue(change, uncounted, f"{change.tenant}:{job.job_id}:queued:{job.fence}")
 
 
-def succeed(change: Change, job: Job, result: Any) -> None:
+def succeed(change: Change, job: StoredJob, result: Any) -> None:
     job = change.put(replace(ended(change, job, "succeeded"), result=result, error=None))
     _end_step_of(change, job)
 
 
-def fail(change: Change, job: Job, error: dict[str, Any]) -> None:
+def fail(change: Change, job: StoredJob, error: dict[str, Any]) -> None:
     """The attempt failed: the job is queued again if chance may help, else it has failed."""
     if error["retriable"] and job.attempt < ATTEMPTS_MAX:
         change.tell("job.retried", job, by=job.worker_id, attempt=job.attempt, error=views.untraced(error))
@@ -274,7 +286,7 @@ def fail(change: Change, job: Job, error: dict[str, Any]) -> None:
     _end_step_of(change, job)
 
 
-def cancel_job(change: Change, job: Job, by: str) -> None:
+def cancel_job(change: Change, job: StoredJob, by: str) -> None:
     """Nobody works on it any more. Of a run, what depends on it is skipped, and the run fails in the end."""
     if job.status == "waiting":
         change.note(events.CANCELLED, job, by, "")
@@ -282,7 +294,7 @@ def cancel_job(change: Change, job: Job, by: str) -> None:
     _end_step_of(change, change.put(ended(change, job, "cancelled")))
 
 
-def decide(change: Change, job: Job, decision: Decision) -> None:
+def decide(change: Change, job: StoredJob, decision: Decision) -> None:
     """What a person said is on file, and the job goes on or is denied; one message announces it."""
     message_id = f"approval:{job.job_id}"
     decided = replace(job, decision=decision, bus_msg_id=message_id)
@@ -298,30 +310,30 @@ def decide(change: Change, job: Job, decision: Decision) -> None:
     _deny(change, replace(decided, error=error))
 
 
-def expire(change: Change, job: Job) -> None:
+def expire(change: Change, job: StoredJob) -> None:
     """Nobody answered in time."""
     error = {"code": "approval_expired", "message": "Nobody decided in time.", "retriable": False}
     change.note(events.EXPIRED, job, "", "")
     _deny(change, replace(job, error=error))
 
 
-def _deny(change: Change, job: Job) -> None:
+def _deny(change: Change, job: StoredJob) -> None:
     job = change.put(ended(change, job, "denied"))
     _end_step_of(change, job)
 
 
-def _step_queued(change: Change, job: Job) -> None:
+def _step_queued(change: Change, job: StoredJob) -> None:
     if change.run is not None and job.step_id is not None:
         change.run = change.run.with_step(replace(change.run.step(job.step_id), status="queued"))
         _conclude(change)
 
 
-def _end_step_of(change: Change, job: Job) -> None:
+def _end_step_of(change: Change, job: StoredJob) -> None:
     if change.run is not None and job.step_id is not None:
         end_step(change, job.step_id, job.status)
 
 
-def ended(change: Change, job: Job, status: str) -> Job:
+def ended(change: Change, job: StoredJob, status: str) -> StoredJob:
     """The job as it has ended now."""
     return replace(job, status=status, ended_us=change.now_us, lease_until_us=None)
 
@@ -334,7 +346,7 @@ def _run(change: Change) -> Run:
 # --- again ----------------------------------------------------------------------------------------
 
 
-def rerun_steps(run: Run, from_step: str) -> tuple[Step, ...]:
+def rerun_steps(run: Run, from_step: str) -> tuple[WorkflowStep, ...]:
     """The steps of a new run: what `from_step` leads to begins anew, and whatever has not succeeded."""
     again = {from_step}
     while grown := {step.id for step in run.steps if again.intersection(step.depends_on)} - again:
@@ -345,13 +357,13 @@ def rerun_steps(run: Run, from_step: str) -> tuple[Step, ...]:
 
 
 def adopted(
-    change: Change, run_id: str, steps: tuple[Step, ...], kept: Mapping[str, Job]
-) -> tuple[Step, ...]:
+    change: Change, run_id: str, steps: tuple[WorkflowStep, ...], kept: Mapping[str, StoredJob]
+) -> tuple[WorkflowStep, ...]:
     """The steps with copies of the jobs that they keep: what a run shows is its own while it is kept."""
     return tuple(_adopt(change, run_id, step, kept) if step.job_id else step for step in steps)
 
 
-def _adopt(change: Change, run_id: str, step: Step, kept: Mapping[str, Job]) -> Step:
+def _adopt(change: Change, run_id: str, step: WorkflowStep, kept: Mapping[str, StoredJob]) -> WorkflowStep:
     job = kept.get(step.job_id or "")
     if job is None:
         return _anew(step)  # its result was forgotten, so it has to be made again
@@ -361,5 +373,5 @@ def _adopt(change: Change, run_id: str, step: Step, kept: Mapping[str, Job]) -> 
     return replace(step, job_id=copy.job_id)
 
 
-def _anew(step: Step) -> Step:
+def _anew(step: WorkflowStep) -> WorkflowStep:
     return replace(step, status="pending", job_id=None)

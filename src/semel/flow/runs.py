@@ -8,15 +8,15 @@ from typing import Any
 
 import orjson
 
-from semel.flow import progress, shelves, views
+from semel.flow import indexes, progress, views
 from semel.flow.admission import Admission, Start
-from semel.flow.cabinet import Cabinet
+from semel.flow.document_store import DocumentStore
 from semel.flow.keys import fingerprint
 from semel.flow.large import LargeJson
-from semel.flow.model import LIVE_RUN, Job, Run, Workflow, job_of, run_of
+from semel.flow.model import LIVE_RUN, Run, StoredJob, Workflow, job_of, run_of
 from semel.flow.problems import Problem
 from semel.flow.progress import Change
-from semel.flow.values import Answer, Caller, Page, next_after
+from semel.flow.values import Caller, JsonAnswer, Page, next_after
 from semel.flow.workflows import Known
 from semel.stores.documents import Document, Scan
 
@@ -24,18 +24,20 @@ from semel.stores.documents import Document, Scan
 COPIES_BYTES_MAX = 64 << 20
 
 Waited = Callable[[str, str, str, float], None]
-_End = Callable[[Change, list[Job]], None]
+_End = Callable[[Change, list[StoredJob]], None]
 
 
 class Runs:
     """`waited(scope, tenant, outcome, seconds)` hears how long each start was at admission."""
 
-    def __init__(self, cabinet: Cabinet, admission: Admission, waited: Waited = lambda *_: None) -> None:
-        self._cabinet = cabinet
+    def __init__(
+        self, document_store: DocumentStore, admission: Admission, waited: Waited = lambda *_: None
+    ) -> None:
+        self._document_store = document_store
         self._admission = admission
         self._waited = waited
 
-    async def start(self, caller: Caller, workflow_id: str, key: str | None, body: Any) -> Answer:
+    async def start(self, caller: Caller, workflow_id: str, key: str | None, body: Any) -> JsonAnswer:
         """The run has a slot and goes, once for the key; or a Problem, and nothing is kept."""
 
         def begin(change: Change, known: Known) -> None:
@@ -53,7 +55,7 @@ class Runs:
         print_ = fingerprint("run", workflow_id, body)
         return await self._admitted(Start(caller, "run", workflow_id, key, print_, begin, objection))
 
-    async def rerun(self, caller: Caller, run_id: str, from_step: str, key: str | None) -> Answer:
+    async def rerun(self, caller: Caller, run_id: str, from_step: str, key: str | None) -> JsonAnswer:
         """A new run that keeps what succeeded elsewhere than from this step on."""
         print_ = fingerprint("rerun", run_id, {"from_step": from_step})
         try:
@@ -79,8 +81,8 @@ class Runs:
         start = Start(caller, "rerun", run.workflow_id, key, print_, begin, objection)
         return await self._admitted(start)
 
-    async def _admitted(self, start: Start) -> Answer:
-        clock = self._cabinet.clock
+    async def _admitted(self, start: Start) -> JsonAnswer:
+        clock = self._document_store.clock
         began, outcome = clock.monotonic(), "refused"
         try:
             answer = await self._admission.admit(start)
@@ -103,36 +105,36 @@ class Runs:
         after: tuple[int, str] | None,
         limit: int,
     ) -> Page:
-        shelf = shelves.runs(workflow_id, status)
-        documents = await self._cabinet.page(Scan(tenant, shelf, limit, newest=True, after=after))
+        index = indexes.runs(workflow_id, status)
+        documents = await self._document_store.page(Scan(tenant, index, limit, newest=True, after=after))
         items = [views.run(run_of(each.body), {}) for each in documents]
-        return Page(items, next_after(documents, shelf, limit))
+        return Page(items, next_after(documents, index, limit))
 
     async def timeline(self, tenant: str, run_id: str, after: tuple[int, str] | None, limit: int) -> Page:
         await self._document(tenant, run_id)
-        shelf = shelves.timeline(run_id)
-        scanned = await self._cabinet.scan(Scan(tenant, shelf, limit, after=after))
+        index = indexes.timeline(run_id)
+        scanned = await self._document_store.scan(Scan(tenant, index, limit, after=after))
         documents = list(scanned.documents)
         items = [views.event(orjson.loads(each.body)) for each in documents]
-        return Page(items, next_after(documents, shelf, limit))
+        return Page(items, next_after(documents, index, limit))
 
-    async def _jobs(self, tenant: str, run: Run) -> dict[str, Job]:
+    async def _jobs(self, tenant: str, run: Run) -> dict[str, StoredJob]:
         """Jobs that tell more than the run's own document: live ones, and results of the last."""
         wanted = set(run.live_jobs)
         if run.status == "succeeded":
             wanted |= {step.job_id for step in views.last_steps(run) if step.job_id}
         return await self._jobs_of(tenant, *wanted)
 
-    async def _jobs_of(self, tenant: str, *ids: str) -> dict[str, Job]:
-        found = await self._cabinet.fetch(tenant, *ids) if ids else {}
+    async def _jobs_of(self, tenant: str, *ids: str) -> dict[str, StoredJob]:
+        found = await self._document_store.fetch(tenant, *ids) if ids else {}
         return {id_: job_of(document.body) for id_, document in found.items()}
 
     # --- ending ----------------------------------------------------------------------------------
 
-    async def complete(self, caller: Caller, run_id: str, status: str, result: Any) -> Answer:
+    async def complete(self, caller: Caller, run_id: str, status: str, result: Any) -> JsonAnswer:
         """The run, which an outside engine executes, has ended so."""
 
-        def end(change: Change, jobs: list[Job]) -> None:
+        def end(change: Change, jobs: list[StoredJob]) -> None:
             del jobs
             progress.end_run(change, status, result=result, by=caller.principal)
 
@@ -144,10 +146,10 @@ class Runs:
 
         return await self._end(caller, run_id, end, objection, same)
 
-    async def cancel(self, caller: Caller, run_id: str) -> Answer:
+    async def cancel(self, caller: Caller, run_id: str) -> JsonAnswer:
         """Nothing of the run goes on, and its slot is free."""
 
-        def end(change: Change, jobs: list[Job]) -> None:
+        def end(change: Change, jobs: list[StoredJob]) -> None:
             progress.cancel_run(change, jobs, caller.principal)
 
         return await self._end(caller, run_id, end, lambda _: None, lambda run: run.status == "cancelled")
@@ -159,7 +161,7 @@ class Runs:
         end: _End,
         objection: Callable[[Run], Problem | None],
         same: Callable[[Run], bool],
-    ) -> Answer:
+    ) -> JsonAnswer:
         """The run ends so; if it has ended before, in the `same` way, this is a replay."""
         while True:
             document = await self._document(caller.tenant, run_id)
@@ -169,18 +171,20 @@ class Runs:
             if run.status not in LIVE_RUN:
                 if not same(run):
                     raise Problem("run_already_ended", f"The run has ended as {run.status} before.")
-                return Answer(_ending(run), replayed=True)
-            jobs = await self._cabinet.fetch(caller.tenant, *run.live_jobs) if run.live_jobs else {}
-            change = Change(caller.tenant, await self._cabinet.now_us(), self._cabinet.new_id, run)
+                return JsonAnswer(_ending(run), replayed=True)
+            jobs = await self._document_store.fetch(caller.tenant, *run.live_jobs) if run.live_jobs else {}
+            change = Change(
+                caller.tenant, await self._document_store.now_us(), self._document_store.new_id, run
+            )
             end(change, [job_of(each.body) for each in jobs.values()])
             expect = {each.id: each.tag for each in (document, *jobs.values())}
-            commit = change.commit(self._cabinet.new_tag(), expect, self._admission.keys.kept_us)
-            if (await self._cabinet.write(commit)).done:
+            commit = change.commit(self._document_store.new_tag(), expect, self._admission.keys.kept_us)
+            if (await self._document_store.write(commit)).done:
                 assert change.run is not None
-                return Answer(_ending(change.run))
+                return JsonAnswer(_ending(change.run))
 
     async def _document(self, tenant: str, run_id: str) -> Document:
-        document = (await self._cabinet.fetch(tenant, run_id)).get(run_id)
+        document = (await self._document_store.fetch(tenant, run_id)).get(run_id)
         if document is None or not run_id.startswith("run_"):
             raise Problem("run_not_found")
         return document

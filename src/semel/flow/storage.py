@@ -17,7 +17,7 @@ from semel.flow.problems import Problem
 from semel.stores.documents import Draft, Weigh
 
 if TYPE_CHECKING:
-    from semel.flow.cabinet import Cabinet
+    from semel.flow.document_store import DocumentStore
 
 # What is swept and what others write is noticed so often.
 _LOOK_AGAIN_S = 300.0
@@ -41,8 +41,8 @@ class Weight:
 class Storage:
     """The bound of every tenant; None: there is none."""
 
-    def __init__(self, cabinet: Cabinet, bytes_max: int | None) -> None:
-        self._cabinet = cabinet
+    def __init__(self, document_store: DocumentStore, bytes_max: int | None) -> None:
+        self._document_store = document_store
         self._bytes_max = bytes_max
         self._weights: OrderedDict[str, Weight] = OrderedDict()
         self._looking: dict[str, asyncio.Task[Weight]] = {}
@@ -54,7 +54,7 @@ class Storage:
         more, weight = sum(len(draft.body) for draft in put), self._weights.get(tenant)
         if weight is None:
             weight = await self._look(tenant)
-        now = self._cabinet.clock.monotonic()
+        now = self._document_store.clock.monotonic()
         if weight.bytes + more > self._bytes_max:
             if now >= weight.rest_until:
                 weight = await self._look(tenant)
@@ -88,9 +88,9 @@ class Storage:
         return task
 
     async def _looked(self, tenant: str) -> Weight:
-        clock = self._cabinet.clock
+        clock = self._document_store.clock
         began = clock.monotonic()
-        size = await self._cabinet.ask(Weigh(tenant))
+        size = await self._document_store.ask(Weigh(tenant))
         now = clock.monotonic()
         weight = self._weights[tenant] = Weight(size, now, now + _REST * (now - began))
         if len(self._weights) > _TENANTS_MAX:

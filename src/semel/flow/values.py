@@ -15,7 +15,7 @@ class Caller(NamedTuple):
     roles: frozenset[str] = frozenset()
 
 
-class Answer(NamedTuple):
+class JsonAnswer(NamedTuple):
     """JSON bytes. A replay has the bytes of the first answer where the interface promises that."""
 
     body: bytes
@@ -47,12 +47,12 @@ def cut(documents: list[Document]) -> list[Document]:
     return documents
 
 
-def next_after(documents: list[Document], shelf: str, limit: int) -> tuple[int, str] | None:
+def next_after(documents: list[Document], index: str, limit: int) -> tuple[int, str] | None:
     """Where to go on after a full page. A page that is full neither by number nor by bytes was the last."""
     if len(documents) < limit and not is_heavy(documents):
         return None
-    return place_of(documents[-1], shelf)
+    return position_of(documents[-1], index)
 
 
-def place_of(document: Document, shelf: str) -> tuple[int, str]:
-    return score_on(document, shelf), document.id
+def position_of(document: Document, index: str) -> tuple[int, str]:
+    return score_on(document, index), document.id

@@ -9,14 +9,14 @@ from typing import Any
 import orjson
 
 from semel.audit.events import STARTED, Event
+from semel.flow.indexes import question_status
 from semel.flow.large import as_json
-from semel.flow.model import Job, Run, Step
-from semel.flow.shelves import question_status
+from semel.flow.model import Run, StoredJob, WorkflowStep
 from semel.kernel.clock import rfc3339
 from semel.kernel.keys import Key, frame
 
 
-def run(value: Run, jobs: Mapping[str, Job]) -> dict[str, Any]:
+def run(value: Run, jobs: Mapping[str, StoredJob]) -> dict[str, Any]:
     """`jobs` are those that tell more than the run itself: the live ones, and the results of the last."""
     return {
         "run_id": value.run_id,
@@ -33,13 +33,13 @@ def run(value: Run, jobs: Mapping[str, Job]) -> dict[str, Any]:
     }
 
 
-def last_steps(value: Run) -> list[Step]:
+def last_steps(value: Run) -> list[WorkflowStep]:
     """Steps that nothing depends on: their results are the run's."""
     used = {name for step in value.steps for name in step.depends_on}
     return [step for step in value.steps if step.id not in used]
 
 
-def _result(value: Run, jobs: Mapping[str, Job]) -> Any:
+def _result(value: Run, jobs: Mapping[str, StoredJob]) -> Any:
     if not value.steps or value.status != "succeeded":
         return value.result
     return {
@@ -47,7 +47,7 @@ def _result(value: Run, jobs: Mapping[str, Job]) -> Any:
     }
 
 
-def _step(step: Step, jobs: Mapping[str, Job]) -> dict[str, Any]:
+def _step(step: WorkflowStep, jobs: Mapping[str, StoredJob]) -> dict[str, Any]:
     job = jobs.get(step.job_id or "")
     return {
         "id": step.id,
@@ -57,7 +57,7 @@ def _step(step: Step, jobs: Mapping[str, Job]) -> dict[str, Any]:
     }
 
 
-def job(value: Job, *, traced: bool = False) -> dict[str, Any]:
+def job(value: StoredJob, *, traced: bool = False) -> dict[str, Any]:
     """`traced`: with the traceback of its error, which not everybody may read."""
     return {
         "job_id": value.job_id,
@@ -84,7 +84,7 @@ def untraced(error: Any) -> Any:
     return {name: value for name, value in error.items() if name != "traceback"}
 
 
-def leased(value: Job, tenant: str) -> dict[str, Any]:
+def leased(value: StoredJob, tenant: str) -> dict[str, Any]:
     return {
         "job_id": value.job_id,
         "run_id": value.run_id,
@@ -119,7 +119,7 @@ def job_in(conversation: str) -> str | None:
     return job_id if job_id != conversation and job_id.startswith("job_") else None
 
 
-def approval(value: Job, now_us: int = 0) -> dict[str, Any]:
+def approval(value: StoredJob, now_us: int = 0) -> dict[str, Any]:
     """As of this time: a question that nobody answered is over when its time is, swept or not."""
     question, decision = value.question, value.decision
     assert question is not None
@@ -141,7 +141,7 @@ def approval(value: Job, now_us: int = 0) -> dict[str, Any]:
     }
 
 
-def _status(value: Job, now_us: int) -> str:
+def _status(value: StoredJob, now_us: int) -> str:
     assert value.question is not None
     status = question_status(value)
     return "expired" if status == "waiting" and value.question.expires_us <= now_us else status
@@ -150,7 +150,7 @@ def _status(value: Job, now_us: int) -> str:
 QUESTION_SCOPE = "approval"
 
 
-def question_event(tenant: str, kind: str, value: Job, now_us: int, by: str, why: str) -> Event:
+def question_event(tenant: str, kind: str, value: StoredJob, now_us: int, by: str, why: str) -> Event:
     """What became of the question, as a line of the audit log; the digest is what the person saw."""
     assert value.question is not None
     return Event(
@@ -175,7 +175,7 @@ def question_event(tenant: str, kind: str, value: Job, now_us: int, by: str, why
     )
 
 
-def refusal_event(tenant: str, value: Job, now_us: int, by: str, code: str, verb: str) -> Event:
+def refusal_event(tenant: str, value: StoredJob, now_us: int, by: str, code: str, verb: str) -> Event:
     """A decision that a rule refused, as a line of the audit log; it changed nothing."""
     return Event(
         seq=0,
@@ -237,7 +237,7 @@ def job_of_question(record_id: str) -> str:
 _AS_RECORD = {"waiting": "pending", "approved": "done", "rejected": "done"}
 
 
-def question_record(value: Job, now_us: int) -> dict[str, Any]:
+def question_record(value: StoredJob, now_us: int) -> dict[str, Any]:
     """The question as `GET /api/v1/records` shows it."""
     shown = approval(value, now_us)
     over = shown["expires_at"] if shown["status"] == "expired" else rfc3339(value.ended_us)
@@ -259,7 +259,7 @@ def question_record(value: Job, now_us: int) -> dict[str, Any]:
     }
 
 
-def job_hash(value: Job) -> str:
+def job_hash(value: StoredJob) -> str:
     """Over everything that a person sees before deciding."""
     seen = (
         value.job_id,

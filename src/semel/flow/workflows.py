@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from semel.flow import shelves
-from semel.flow.cabinet import Cabinet
-from semel.flow.model import Gate, Step, Workflow, to_bytes, workflow_of
+from semel.flow import indexes
+from semel.flow.document_store import DocumentStore
+from semel.flow.model import Gate, Workflow, WorkflowStep, to_bytes, workflow_of
 from semel.flow.problems import Problem
 from semel.flow.schemas import Checks, HereAndNow
 from semel.flow.values import Page, next_after
 from semel.kernel.durations import microseconds
-from semel.stores.documents import Document, Draft, Place, Scan
+from semel.stores.documents import Document, Draft, Entry, Scan
 
 MAX_CONCURRENT_RUNS = 10
 
@@ -39,28 +39,28 @@ class Known(NamedTuple):
 
 
 class Workflows:
-    def __init__(self, cabinet: Cabinet, checks: Checks | None = None) -> None:
-        self._cabinet = cabinet
+    def __init__(self, document_store: DocumentStore, checks: Checks | None = None) -> None:
+        self._document_store = document_store
         self._checks = checks or HereAndNow()
         self._known: OrderedDict[tuple[str, str], Known] = OrderedDict()
 
     async def put_tenant(self, tenant: str, max_concurrent_runs: int) -> dict[str, Any]:
         """The tenant's limit is this from now on."""
         body = {"tenant": tenant, "max_concurrent_runs": max_concurrent_runs}
-        await self._overwrite(tenant, Draft(shelves.TENANT, to_bytes(body)))
+        await self._overwrite(tenant, Draft(indexes.TENANT, to_bytes(body)))
         return body
 
     async def get_tenant(self, tenant: str) -> dict[str, Any]:
-        found = await self._cabinet.fetch(tenant, shelves.TENANT)
-        return {"tenant": tenant, "max_concurrent_runs": _limit_in(found.get(shelves.TENANT))}
+        found = await self._document_store.fetch(tenant, indexes.TENANT)
+        return {"tenant": tenant, "max_concurrent_runs": _limit_in(found.get(indexes.TENANT))}
 
     async def put(self, tenant: str, id_: str, definition: Mapping[str, Any]) -> dict[str, Any]:
         """The workflow is this from now on; runs that have begun keep what they began with."""
         workflow = parsed(id_, definition)
         await self._check_schema(tenant, workflow)
-        place = Place(shelves.WORKFLOWS, await self._cabinet.now_us())
-        draft = Draft(shelves.workflow_id(id_), to_bytes(workflow), (place,))
-        if problem := await self._cabinet.storage.objection(tenant, (draft,)):
+        place = Entry(indexes.WORKFLOWS, await self._document_store.now_us())
+        draft = Draft(indexes.workflow_id(id_), to_bytes(workflow), (place,))
+        if problem := await self._document_store.storage.objection(tenant, (draft,)):
             raise problem
         await self._overwrite(tenant, draft)
         return view(workflow)
@@ -70,21 +70,23 @@ class Workflows:
         return view(workflow_of(document.body))
 
     async def list(self, tenant: str, after: tuple[int, str] | None, limit: int) -> Page:
-        scanned = await self._cabinet.scan(Scan(tenant, shelves.WORKFLOWS, limit, newest=True, after=after))
+        scanned = await self._document_store.scan(
+            Scan(tenant, indexes.WORKFLOWS, limit, newest=True, after=after)
+        )
         documents = list(scanned.documents)
         items = [view(workflow_of(each.body)) for each in documents]
-        return Page(items, next_after(documents, shelves.WORKFLOWS, limit))
+        return Page(items, next_after(documents, indexes.WORKFLOWS, limit))
 
     async def delete(self, tenant: str, id_: str) -> None:
         """No run of it can start any more; runs that have begun go on."""
         document = await self._document(tenant, id_)
-        await self._cabinet.commit(tenant, {}, drop=(document.id,))
+        await self._document_store.commit(tenant, {}, drop=(document.id,))
 
     async def known(self, tenant: str, id_: str) -> Known:
         """Perhaps not the present one: whoever acts on it expects its tags."""
         known = self._known.get((tenant, id_))
         if known is None:
-            found = await self._cabinet.fetch(tenant, shelves.workflow_id(id_), shelves.TENANT)
+            found = await self._document_store.fetch(tenant, indexes.workflow_id(id_), indexes.TENANT)
             known = _known(found, id_)
             if known.workflow is None:
                 return known  # absence is never remembered
@@ -110,23 +112,23 @@ class Workflows:
         self._known.pop((tenant, id_), None)
 
     async def _document(self, tenant: str, id_: str) -> Document:
-        name = shelves.workflow_id(id_)
-        document = (await self._cabinet.fetch(tenant, name)).get(name)
+        name = indexes.workflow_id(id_)
+        document = (await self._document_store.fetch(tenant, name)).get(name)
         if document is None:
             raise Problem("workflow_not_found")
         return document
 
     async def _overwrite(self, tenant: str, draft: Draft) -> None:
         """Whatever was there, this is there now."""
-        await self._cabinet.commit(tenant, {}, put=(draft,))
+        await self._document_store.commit(tenant, {}, put=(draft,))
 
 
 def _known(found: Mapping[str, Document], id_: str) -> Known:
-    name = shelves.workflow_id(id_)
-    document, limits = found.get(name), found.get(shelves.TENANT)
+    name = indexes.workflow_id(id_)
+    document, limits = found.get(name), found.get(indexes.TENANT)
     workflow = None if document is None else workflow_of(document.body)
     limit = _limit_in(limits)
-    tags = {name: document and document.tag, shelves.TENANT: limits and limits.tag}
+    tags = {name: document and document.tag, indexes.TENANT: limits and limits.tag}
     return Known(workflow, _schema_of(workflow), limit, tags)
 
 
@@ -156,7 +158,7 @@ def view(workflow: Workflow) -> dict[str, Any]:
     return shown
 
 
-def _step_view(step: Step) -> dict[str, Any]:
+def _step_view(step: WorkflowStep) -> dict[str, Any]:
     shown: dict[str, Any] = {"id": step.id, "topic": step.topic, "depends_on": list(step.depends_on)}
     if step.own_input:
         shown["input"] = step.input
@@ -177,8 +179,8 @@ def parsed(id_: str, definition: Mapping[str, Any]) -> Workflow:
     return Workflow(id_, steps, definition.get("max_concurrent_runs"), definition.get("input_schema"))
 
 
-def _step(data: Mapping[str, Any]) -> Step:
-    return Step(
+def _step(data: Mapping[str, Any]) -> WorkflowStep:
+    return WorkflowStep(
         id=data["id"],
         topic=data["topic"],
         depends_on=tuple(data.get("depends_on") or ()),
@@ -200,7 +202,7 @@ def gate(approval: Any) -> Gate | None:
     return Gate(expires_in_us, terms.get("reason", ""))
 
 
-def _check_order(steps: tuple[Step, ...]) -> None:
+def _check_order(steps: tuple[WorkflowStep, ...]) -> None:
     """Every name once, every dependence on a step that exists, and no way round in a circle."""
     names = {step.id for step in steps}
     if len(names) < len(steps):

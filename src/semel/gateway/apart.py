@@ -45,7 +45,7 @@ class Exhausted(Exception):
     """The work took more than it may; nothing came of it."""
 
 
-class Ended(Exception):
+class ProcessEnded(Exception):
     """The process is no more."""
 
 
@@ -72,7 +72,7 @@ class Companion:
             await loop.sock_sendall(self._channel, apart_main.packed(parts))
             return await self.answer()
         except OSError:
-            raise Ended from None
+            raise ProcessEnded from None
 
     async def answer(self) -> list[bytes]:
         (count,) = COUNT.unpack(await self._exactly(COUNT.size))
@@ -86,7 +86,7 @@ class Companion:
         while seen < size:
             count = await loop.sock_recv_into(self._channel, view[seen:])
             if not count:
-                raise Ended
+                raise ProcessEnded
             seen += count
         return bytes(data)
 
@@ -153,7 +153,7 @@ class Apart:
         for _ in range(_TRIES):
             try:
                 status, *answer = await self._ask(parts)
-            except Ended:
+            except ProcessEnded:
                 continue  # not by its work; by whom, nobody here can tell
             if status == REFUSED:
                 code, message = answer
@@ -169,7 +169,7 @@ class Apart:
                 answer = await companion.ask(parts)
         except TimeoutError:
             raise Exhausted from None
-        except Ended:
+        except ProcessEnded:
             if companion.end() == -signal.SIGPROF:
                 raise Exhausted from None
             raise
@@ -182,7 +182,7 @@ class Apart:
         try:
             async with asyncio.timeout(_WALL_S):
                 await companion.answer()
-        except (Ended, OSError, TimeoutError):
+        except (ProcessEnded, OSError, TimeoutError):
             _log.error(
                 '{"event": "a process for checks could not be started", "status": %d}', companion.end()
             )

@@ -20,13 +20,13 @@ from semel.flow.values import Caller
 from semel.gateway import openapi, operate, problems, strict_json
 from semel.gateway.auth import Door, KeyDoor, OpenDoor, check_role, check_tenant
 from semel.gateway.bodies import Model
-from semel.gateway.call import Call, Reply
+from semel.gateway.exchange import Exchange, HttpReply
 from semel.gateway.incoming import SMALL_BYTES_MAX, Disconnected, Incoming, Receive, Scope, checked
 from semel.gateway.ratelimit import TOKEN_BYTES, RateLimit
 from semel.gateway.retries import RetryAges
 from semel.gateway.routes import PATH_NAMES, ROUTES, Route
 from semel.gateway.services import Services, assemble
-from semel.gateway.settings import Settings
+from semel.gateway.settings import GatewaySettings
 from semel.gateway.turns import Turns
 from semel.gateway.upkeep import background
 from semel.kernel.clock import rfc3339
@@ -40,7 +40,7 @@ _log = logging.getLogger("semel.gateway.requests")
 LARGE_BODIES_MAX = 16
 
 
-def build(settings: Settings, store: Store, *, bus: Bus | None = None) -> Starlette:
+def build(settings: GatewaySettings, store: Store, *, bus: Bus | None = None) -> Starlette:
     """The application on this store, which it closes when it stops. `app.state.services` has its parts."""
     services = assemble(settings, store, bus)
     gateway = Gateway(services)
@@ -54,8 +54,8 @@ def _paths(gateway: Gateway) -> list[Path]:
     for route in ROUTES:
         by_path.setdefault(route.path, {})[route.method] = route
     resources = [Path(path, Resource(gateway, routes)) for path, routes in by_path.items()]
-    described = Reply(openapi.document())
-    open_to_all: dict[str, Callable[[Services], Awaitable[Reply]]] = {
+    described = HttpReply(openapi.document())
+    open_to_all: dict[str, Callable[[Services], Awaitable[HttpReply]]] = {
         "/healthz": operate.healthz,
         "/readyz": operate.readyz,
         "/metrics": operate.metrics_text,
@@ -65,7 +65,7 @@ def _paths(gateway: Gateway) -> list[Path]:
     return [*resources, Path("/{path:path}", Nowhere(gateway))]
 
 
-async def _ready_made(reply: Reply) -> Reply:
+async def _ready_made(reply: HttpReply) -> HttpReply:
     return reply
 
 
@@ -98,13 +98,13 @@ class Gateway:
         settings, clock = services.settings, services.clock
         self.services = services
         self._door: Door = OpenDoor() if settings.dev else KeyDoor(services.api_keys, clock)
-        # At a desk tenants are free names, and nobody has to be protected from anybody.
+        # Under --dev tenants are free names, and nobody has to be protected from anybody.
         rate_per_s = 0.0 if settings.dev else settings.tenant_rate_per_s
         self._rate_limit = RateLimit(rate_per_s, settings.tenant_burst, clock)
         self._large = Turns(LARGE_BODIES_MAX)
         self._ages = RetryAges(services)
 
-    async def answer(self, route: Route, request: Incoming) -> tuple[Reply, Caller | None]:
+    async def answer(self, route: Route, request: Incoming) -> tuple[HttpReply, Caller | None]:
         """The reply, and who asked if that became known."""
         caller: Caller | None = None
         key: str | None = None
@@ -124,13 +124,13 @@ class Gateway:
             self._count_claim(route, caller, key, reply)
         return reply._replace(tenant=caller and caller.tenant), caller
 
-    async def _handled(self, route: Route, request: Incoming, caller: Caller, key: str | None) -> Reply:
+    async def _handled(self, route: Route, request: Incoming, caller: Caller, key: str | None) -> HttpReply:
         query = request.query(route.query, keyed=bool(route.keyed))
         _check_path(request)
 
-        async def handled(text: bytes) -> Reply:
+        async def handled(text: bytes) -> HttpReply:
             body, data = await self._read(route, caller.tenant, text)
-            call = Call(self.services, request, route.name, caller, request.path, key, query, body, data)
+            call = Exchange(self.services, request, route.name, caller, request.path, key, query, body, data)
             return await route.handler(call)
 
         if not route.takes_body:
@@ -181,11 +181,11 @@ class Gateway:
         sent = orjson.loads(rest)
         return sent if member is None else sent | {route.large_member: member}
 
-    def refusal(self, error: Exception) -> Reply:
+    def refusal(self, error: Exception) -> HttpReply:
         problem = problems.problem_of(error, self.services.clock)
-        return Reply(problems.body(problem), problem.status, problems.MEDIA, problem=problem)
+        return HttpReply(problems.body(problem), problem.status, problems.MEDIA, problem=problem)
 
-    def _count_claim(self, route: Route, caller: Caller, key: str | None, reply: Reply) -> None:
+    def _count_claim(self, route: Route, caller: Caller, key: str | None, reply: HttpReply) -> None:
         metrics = self.services.metrics
         if route.keyed in ("run", "rerun"):
             metrics.run_started(replayed=reply.replayed, problem=reply.problem)
@@ -194,7 +194,7 @@ class Gateway:
             if reply.replayed:
                 self._ages.look_up(caller.tenant, route.keyed, key)
 
-    def finish(self, name: str, method: str, reply: Reply, tenant: str | None, started: float) -> None:
+    def finish(self, name: str, method: str, reply: HttpReply, tenant: str | None, started: float) -> None:
         """The answer is counted and logged: which route, never which path; no header, body or key."""
         problem = reply.problem
         self.services.metrics.answered(name, reply.status, replayed=reply.replayed, problem=problem)
@@ -252,7 +252,7 @@ class Resource:
 class OpenResource:
     """A path for those who run the gateway; it asks nobody who they are."""
 
-    def __init__(self, gateway: Gateway, answer: Callable[[Services], Awaitable[Reply]]) -> None:
+    def __init__(self, gateway: Gateway, answer: Callable[[Services], Awaitable[HttpReply]]) -> None:
         self._gateway = gateway
         self._answer = answer
 
@@ -290,7 +290,7 @@ def _known(method: str) -> str:
     return method if method in _METHODS else "OTHER"
 
 
-async def respond(send: Send, reply: Reply) -> None:
+async def respond(send: Send, reply: HttpReply) -> None:
     headers = [
         (b"content-type", reply.media.encode()),
         (b"content-length", str(len(reply.body)).encode()),

@@ -7,27 +7,27 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from semel.audit import export, verify
-from semel.audit.export import BEGINNING, Place
+from semel.audit.export import BEGINNING, LogPosition
 from semel.flow.problems import Problem
 from semel.flow.values import Page
 from semel.gateway.bodies import DuplicatesQuery, ListQuery
-from semel.gateway.call import Call, Reply, data
+from semel.gateway.exchange import Exchange, HttpReply, data
 from semel.gateway.incoming import Disconnected
 
 
-async def list_events(call: Call) -> Reply:
+async def list_events(call: Exchange) -> HttpReply:
     query: ListQuery = call.query
     found = await asyncio.to_thread(export.part, call.services.store, call.tenant, _place(call), query.limit)
     after = None if found.next is None else (found.next.seq, str(found.next.lane))
     return call.page(Page(found.lines, after))
 
 
-def _place(call: Call) -> Place:
+def _place(call: Exchange) -> LogPosition:
     after = call.after()
-    return BEGINNING if after is None else Place(int(after[1]), after[0])
+    return BEGINNING if after is None else LogPosition(int(after[1]), after[0])
 
 
-async def find_duplicates(call: Call) -> Reply:
+async def find_duplicates(call: Exchange) -> HttpReply:
     """The report over the whole log: on a thread, which ends early when nobody waits for it any more."""
     query: DuplicatesQuery = call.query
     async with watching(call) as look:
@@ -38,7 +38,7 @@ async def find_duplicates(call: Call) -> Reply:
 
 
 @asynccontextmanager
-async def watching(call: Call) -> AsyncIterator[Callable[[int], None]]:
+async def watching(call: Exchange) -> AsyncIterator[Callable[[int], None]]:
     """For work on a thread, to call now and then: it raises once nobody waits, or the gateway stops."""
     gone = asyncio.ensure_future(call.request.gone())
 

@@ -1,4 +1,4 @@
-"""Who asks: API keys, roles, and the desk without either (`--dev`).
+"""Who asks: API keys, roles, and `--dev` without either.
 
 A key is `semel_<id>_<secret>`. The secret has 256 random bits and is shown once; what is kept is its SHA-256.
 A slow hash protects what people choose, because that can be guessed; nobody guesses 256 bits, so a quick one
@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 import orjson
 
 from semel.errors import SemelError
-from semel.flow.cabinet import Cabinet
+from semel.flow.document_store import DocumentStore
 from semel.flow.problems import Problem
 from semel.flow.values import Caller
 from semel.gateway.incoming import Incoming
 from semel.gateway.settings import is_loopback
 from semel.kernel.clock import Clock, rfc3339
-from semel.stores.documents import Document, Draft, Place, Scan
+from semel.stores.documents import Document, Draft, Entry, Scan
 
 ROLES = ("submitter", "worker", "approver", "auditor", "admin")
 
@@ -80,22 +80,22 @@ class ApiKey:
 class ApiKeys:
     """Make, list, revoke, look up."""
 
-    def __init__(self, cabinet: Cabinet) -> None:
-        self._cabinet = cabinet
+    def __init__(self, document_store: DocumentStore) -> None:
+        self._document_store = document_store
 
     async def create(self, tenant: str, principal: str, roles: tuple[str, ...]) -> tuple[ApiKey, str]:
         """The key as it is kept, and as its owner needs it: this is the only time that it is seen."""
         _check(tenant, principal, roles)
-        clock = self._cabinet.clock
+        clock = self._document_store.clock
         secret = base64.urlsafe_b64encode(clock.token() + clock.token()).decode().rstrip("=")
-        id_, now_us = clock.token().hex()[:16], await self._cabinet.now_us()
+        id_, now_us = clock.token().hex()[:16], await self._document_store.now_us()
         key = ApiKey(id_, tenant, principal, tuple(sorted(set(roles))), _hash(secret), now_us)
-        await self._cabinet.commit(_TENANT, {_document_id(id_): None}, (_draft(key),))
+        await self._document_store.commit(_TENANT, {_document_id(id_): None}, (_draft(key),))
         return key, f"semel_{id_}_{secret}"
 
     async def find(self, id_: str) -> ApiKey | None:
         name = _document_id(id_)
-        document = (await self._cabinet.fetch(_TENANT, name)).get(name)
+        document = (await self._document_store.fetch(_TENANT, name)).get(name)
         return None if document is None else _key(document)
 
     async def list(self, tenant: str | None = None) -> list[ApiKey]:
@@ -103,7 +103,7 @@ class ApiKeys:
         found: list[ApiKey] = []
         after: tuple[int, str] | None = None
         while documents := (
-            await self._cabinet.scan(Scan(_TENANT, _SHELF, 200, newest=True, after=after))
+            await self._document_store.scan(Scan(_TENANT, _SHELF, 200, newest=True, after=after))
         ).documents:
             found += [_key(document) for document in documents]
             after = found[-1].created_us, documents[-1].id
@@ -113,14 +113,14 @@ class ApiKeys:
         """The key is refused from now on, everywhere within `CACHED_S`. Again, it changes nothing."""
         name = _document_id(id_)
         while True:
-            document = (await self._cabinet.fetch(_TENANT, name)).get(name)
+            document = (await self._document_store.fetch(_TENANT, name)).get(name)
             if document is None:
                 raise KeyRefused(f"There is no key {id_}. Nothing was changed.")
             key = _key(document)
             if key.revoked_us is not None:
                 return key
-            revoked = replace(key, revoked_us=await self._cabinet.now_us())
-            if (await self._cabinet.commit(_TENANT, {name: document.tag}, (_draft(revoked),))).done:
+            revoked = replace(key, revoked_us=await self._document_store.now_us())
+            if (await self._document_store.commit(_TENANT, {name: document.tag}, (_draft(revoked),))).done:
                 return revoked
 
 
@@ -147,7 +147,7 @@ def _document_id(id_: str) -> str:
 
 
 def _draft(key: ApiKey) -> Draft:
-    return Draft(_document_id(key.id), orjson.dumps(key), (Place(_SHELF, key.created_us),))
+    return Draft(_document_id(key.id), orjson.dumps(key), (Entry(_SHELF, key.created_us),))
 
 
 def _key(document: Document) -> ApiKey:

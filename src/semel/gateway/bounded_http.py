@@ -14,7 +14,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from semel.flow.problems import Problem
 from semel.gateway import problems
-from semel.gateway.incoming import LISTENING
+from semel.gateway.incoming import BROKEN, LISTENING, Scope
 
 # Request line and headers together: several times what browsers and proxies send.
 HEAD_BYTES_MAX = 64 << 10
@@ -46,6 +46,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._body_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
         self._refused = False
+        self._broken = False  # what comes is not read, because what came cannot be
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -57,7 +58,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         while data and not self.transport.is_closing():
-            if self._refused:
+            if self._refused or self._broken:
                 self._ignore(len(data))
                 return
             # The parser never sees more of a header than it may have.
@@ -70,7 +71,7 @@ class BoundedHttp(HttpToolsProtocol):
             super().data_received(part)
             if not self._in_head and self._framing() > 2 * HEAD_BYTES_MAX:
                 self.refuse("headers_too_large")
-        if self._bytes and not self._refused:
+        if self._bytes and not (self._refused or self._broken):
             self._expect(HEAD_S if self._in_head else BODY_S)
 
     def _framing(self) -> int:
@@ -121,17 +122,33 @@ class BoundedHttp(HttpToolsProtocol):
         """The client is told why, and the connection ends."""
         self._stop_timer()
         self._unset_keepalive_if_required()
-        if self._refused or self.transport.is_closing():
+        if self._refused or self._broken or self.transport.is_closing():
             return
-        if self._working():
+        problem = Problem(code, message)
+        if not self._working():
+            self._tell(problem)
+        elif self.cycle.more_body and not self.cycle.response_started:
+            self._tell_when_asked(problem)
+        else:
             # An answer now would be taken for that of the request before, which may still succeed.
             self.transport.close()
+
+    def _tell_when_asked(self, problem: Problem) -> None:
+        """Nobody waits for the body yet. Whoever will is refused then; an answer without it is the last."""
+        self._broken, self._bytes = True, 0
+        self.cycle.keep_alive = False
+        scope: Scope = self.cycle.scope  # type: ignore[assignment]
+        scope[BROKEN] = lambda: self._tell(problem)
+
+    def _tell(self, problem: Problem) -> None:
+        if self._refused or self.transport.is_closing():
             return
         self._refused, self._bytes = True, 0
-        self.transport.write(_answer(Problem(code, message)))
+        self.transport.write(_answer(problem))
         if self.cycle is not None and not self.cycle.response_complete:
             # Its body will not arrive: whoever listens for it hears that the client is gone.
             self.cycle.disconnected = True
+            self.cycle.waiting_for_100_continue = False
             self.cycle.message_event.set()
         if self.transport.can_write_eof():
             self.transport.write_eof()

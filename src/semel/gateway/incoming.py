@@ -23,6 +23,9 @@ SMALL_BYTES_MAX = 64 << 10
 # In a scope: somebody waits for more of its body.
 LISTENING = "semel.listening"
 
+# In a scope: what the server has to do once somebody waits for more of its body, which will not come.
+BROKEN = "semel.broken"
+
 # No route takes a handful of names; a query with more is an attempt to make us work.
 _QUERY_NAMES_MAX = 32
 
@@ -106,6 +109,8 @@ class Incoming:
     async def _next(self) -> MutableMapping[str, Any]:
         """The next part. Only meanwhile the server may end the request: nothing has been begun."""
         self._scope[LISTENING] = True
+        if BROKEN in self._scope:
+            self._scope[BROKEN]()
         message = await self._receive()
         self._scope[LISTENING] = False
         return message

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from semel.flow.gate import CONTEXTS
+from semel.flow.lock import CONTEXTS
 from semel.flow.problems import Problem
-from semel.windows.age_counters import AgeBook
+from semel.windows.age_counters import AgeCounters
 
 M = TypeVar("M", Counter, Histogram)
 
@@ -42,7 +42,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.ages = AgeBook()  # upkeep merges it into the store
+        self.ages = AgeCounters()  # upkeep merges it into the store
         self._tenants: set[str] = set()
         self._children: dict[tuple[Counter | Histogram, tuple[str, ...]], Any] = {}
         ProcessCollector(registry=self.registry)

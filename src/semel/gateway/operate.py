@@ -8,7 +8,7 @@ import orjson
 
 from semel.errors import SemelError
 from semel.gateway import metrics
-from semel.gateway.call import Reply, data
+from semel.gateway.exchange import HttpReply, data
 from semel.gateway.services import Services
 from semel.stores.documents import Fetch
 
@@ -16,16 +16,16 @@ from semel.stores.documents import Fetch
 _READY_S = 1.0
 
 
-async def healthz(_: Services) -> Reply:
+async def healthz(_: Services) -> HttpReply:
     """The process answers. Whether it can do its work is another question."""
     return data({"status": "alive"})
 
 
-async def readyz(services: Services) -> Reply:
+async def readyz(services: Services) -> HttpReply:
     reasons = await trouble(services)
     services.metrics.ready(not reasons)
     body = {"status": "unready" if reasons else "ready", "reasons": reasons}
-    return Reply(orjson.dumps(body), status=503 if reasons else 200)
+    return HttpReply(orjson.dumps(body), status=503 if reasons else 200)
 
 
 async def trouble(services: Services) -> list[str]:
@@ -49,5 +49,5 @@ async def _store_answers(services: Services) -> bool:
     return True
 
 
-async def metrics_text(services: Services) -> Reply:
-    return Reply(services.metrics.text(), media=metrics.MEDIA)
+async def metrics_text(services: Services) -> HttpReply:
+    return HttpReply(services.metrics.text(), media=metrics.MEDIA)

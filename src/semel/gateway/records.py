@@ -11,13 +11,13 @@ from semel.flow.problems import Problem
 from semel.flow.values import Page
 from semel.gateway.audit import watching
 from semel.gateway.bodies import AmendBody, RecordsQuery, ResolveBody, WindowsQuery
-from semel.gateway.call import Call, Reply, shown
 from semel.gateway.every_record import Correction, EveryRecord, Said, Wanted
+from semel.gateway.exchange import Exchange, HttpReply, shown
 from semel.ledger.records import DID_NOT_HAPPEN, NO_RESULT
 from semel.windows import advice
 
 
-async def list_windows(call: Call) -> Reply:
+async def list_windows(call: Exchange) -> HttpReply:
     """What the ages of retries say about windows: a few items, so one page."""
     query: WindowsQuery = call.query
     async with watching(call) as look:
@@ -25,17 +25,17 @@ async def list_windows(call: Call) -> Reply:
     return call.page(Page([advice.as_data(each) for each in found], None))
 
 
-async def list_records(call: Call) -> Reply:
+async def list_records(call: Exchange) -> HttpReply:
     query: RecordsQuery = call.query
     wanted = Wanted(query.scope, query.state, query.key, query.tool)
     return call.page(await _records(call).list(wanted, call.after(), query.limit), shown)
 
 
-async def get_record(call: Call) -> Reply:
+async def get_record(call: Exchange) -> HttpReply:
     return shown(await _records(call).get(call.path["record_id"]))
 
 
-async def resolve_record(call: Call) -> Reply:
+async def resolve_record(call: Exchange) -> HttpReply:
     """The same answer again is a replay: it changed nothing, and says who answered first."""
     body: ResolveBody = call.body
     result = body.result if "result" in body.model_fields_set else NO_RESULT
@@ -45,14 +45,14 @@ async def resolve_record(call: Call) -> Reply:
     return await _answered(_records(call).resolve(call.path["record_id"], said))
 
 
-async def amend_record(call: Call) -> Reply:
+async def amend_record(call: Exchange) -> HttpReply:
     """The same result again is a replay."""
     body: AmendBody = call.body
     correction = Correction(call.caller.principal, body.result)
     return await _answered(_records(call).amend(call.path["record_id"], correction))
 
 
-async def _answered(answering: Awaitable[tuple[dict[str, Any], bool]]) -> Reply:
+async def _answered(answering: Awaitable[tuple[dict[str, Any], bool]]) -> HttpReply:
     try:
         record, replayed = await answering
     except RecordNotInDoubt as refused:
@@ -62,6 +62,6 @@ async def _answered(answering: Awaitable[tuple[dict[str, Any], bool]]) -> Reply:
     return shown(record)._replace(replayed=replayed)
 
 
-def _records(call: Call) -> EveryRecord:
+def _records(call: Exchange) -> EveryRecord:
     flow = call.services.flow
     return EveryRecord(call.services.store, call.tenant, flow.keys, flow.approvals)

@@ -27,8 +27,8 @@ class RetryAges:
         flow, metrics = self._services.flow, self._services.metrics
         id_ = flow.keys.id(tenant, scope, key)
         try:
-            document = (await flow.cabinet.fetch(tenant, id_)).get(id_)
-            now_us = await flow.cabinet.now_us()
+            document = (await flow.document_store.fetch(tenant, id_)).get(id_)
+            now_us = await flow.document_store.now_us()
         except SemelError:
             return  # an age less is no loss
         if document is None:

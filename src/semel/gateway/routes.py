@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from semel.gateway import audit, bodies, flows, records, tools
 from semel.gateway.auth import ROLES
 from semel.gateway.bodies import ListQuery, Model, NoQuery
-from semel.gateway.call import Handler
+from semel.gateway.exchange import Handler
 
 SUBMIT = frozenset({"submitter", "admin"})
 WORK = frozenset({"worker", "admin"})

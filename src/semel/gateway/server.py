@@ -18,7 +18,7 @@ from semel.errors import OpenError
 from semel.gateway.app import build
 from semel.gateway.bounded_http import BoundedHttp
 from semel.gateway.services import Services
-from semel.gateway.settings import Settings
+from semel.gateway.settings import GatewaySettings
 from semel.stores.base import Store
 
 # Requests in flight get this long to end. The longest wait ends early, so what takes longer hangs.
@@ -38,7 +38,7 @@ _FAILED = 4
 _BEGIN_S = 60
 
 
-class Server(uvicorn.Server):
+class GatewayServer(uvicorn.Server):
     """Stops in order: no new connections, waits end, answers leave, background work ends, store closes."""
 
     def __init__(self, app: Starlette, began: Callable[[], None]) -> None:
@@ -105,24 +105,24 @@ def address(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def run(settings: Settings, store: Store, began: Callable[[str, Services], None]) -> None:
+def run(settings: GatewaySettings, store: Store, began: Callable[[str, Services], None]) -> None:
     """Serve until a signal asks for the stop; then everything has ended and the store is closed."""
     app = build(settings, store)
     listener = listen(settings.host, settings.port)
     where, services = address(listener), app.state.services
     try:
-        Server(app, lambda: began(where, services)).run(sockets=[listener])
+        GatewayServer(app, lambda: began(where, services)).run(sockets=[listener])
     except SystemExit:
         raise app.state.failure or SystemExit(_FAILED) from None
 
 
 @contextmanager
-def embedded(settings: Settings, store: Store, **parts: Any) -> Iterator[tuple[str, Services]]:
+def embedded(settings: GatewaySettings, store: Store, **parts: Any) -> Iterator[tuple[str, Services]]:
     """A gateway on a thread of this process, on a free port of the loopback: its address and its parts."""
     app = build(settings, store, **parts)
     listener = listen("127.0.0.1", 0)
     began = threading.Event()
-    server = Server(app, began.set)
+    server = GatewayServer(app, began.set)
     thread = threading.Thread(target=server.run, args=([listener],), name="semel-gateway", daemon=True)
     thread.start()
     try:

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from semel.flow.bus import open_bus
 from semel.flow.bus.base import Bus
 from semel.flow.flow import Flow, Policy
-from semel.flow.gate import LockPolicy
+from semel.flow.lock import LockPolicy
 from semel.gateway.apart import Apart
 from semel.gateway.auth import ApiKeys
 from semel.gateway.cursors import Cursors
 from semel.gateway.metrics import Metrics
 from semel.gateway.probes import prober_of
-from semel.gateway.settings import Settings
+from semel.gateway.settings import GatewaySettings
 from semel.kernel.clock import Clock
 from semel.ledger.probing import Prober
 from semel.stores.base import Store
@@ -25,7 +25,7 @@ from semel.stores.base import Store
 class Services:
     """Everything that a handler may need."""
 
-    settings: Settings
+    settings: GatewaySettings
     store: Store
     flow: Flow
     bus: Bus
@@ -41,7 +41,7 @@ class Services:
         return self.store.clock
 
 
-def assemble(settings: Settings, store: Store, bus: Bus | None = None) -> Services:
+def assemble(settings: GatewaySettings, store: Store, bus: Bus | None = None) -> Services:
     """The services on this store. Nothing is started."""
     bus, metrics, apart = bus or open_bus(settings.bus, store.clock), Metrics(), Apart()
 
@@ -57,7 +57,7 @@ def assemble(settings: Settings, store: Store, bus: Bus | None = None) -> Servic
         checks=apart,
         waited=metrics.admission_waited,
     )
-    api_keys = ApiKeys(flow.cabinet)
+    api_keys = ApiKeys(flow.document_store)
     return Services(
         settings=settings,
         store=store,
@@ -72,6 +72,6 @@ def assemble(settings: Settings, store: Store, bus: Bus | None = None) -> Servic
     )
 
 
-def _policy(settings: Settings) -> Policy:
+def _policy(settings: GatewaySettings) -> Policy:
     lock = LockPolicy(settings.lock_retry, settings.lock_wait_us, settings.lock_ttl_us)
     return Policy(settings.admission, lock, settings.run_key_window_us, settings.tenant_bytes)

@@ -1,4 +1,4 @@
-"""What `semel serve` is told: flags, else the environment, else what is safe and works at a desk."""
+"""What `semel serve` is told: flags, else the environment, else what is safe and works on a laptop."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class HostRefused(SemelError):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class GatewaySettings:
     """All of it; the defaults are those of the command."""
 
     url: str = DEFAULT_URL
@@ -57,7 +57,7 @@ class Settings:
             )
 
 
-def read(given: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
+def read(given: Mapping[str, Any], environ: Mapping[str, str]) -> GatewaySettings:
     """Settings from flags (None: not given) and `SEMEL_…`; ValueError that names what cannot be meant."""
     chosen: dict[str, Any] = {}
     for name, (field, meaning) in _READ.items():
@@ -66,7 +66,7 @@ def read(given: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
             text = environ.get(f"SEMEL_{name.upper()}")
         if text is not None:
             chosen[field] = meaning(name, str(text))
-    return Settings(**chosen)
+    return GatewaySettings(**chosen)
 
 
 def _text(name: str, text: str) -> str:
@@ -157,7 +157,7 @@ _READ: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "tenant_bytes": ("tenant_bytes", _size),
 }
 
-assert {field for field, _ in _READ.values()} == {field.name for field in fields(Settings)}
+assert {field for field, _ in _READ.values()} == {field.name for field in fields(GatewaySettings)}
 
 
 @lru_cache(256)  # asked for every request of a --dev gateway, which has one or two names

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from semel.flow.problems import Problem
 from semel.gateway.bodies import ToolQuery
-from semel.gateway.call import Call, Reply, shown
+from semel.gateway.exchange import Exchange, HttpReply, shown
 from semel.ledger import catalogue
 
 
-async def list_tools(call: Call) -> Reply:
+async def list_tools(call: Exchange) -> HttpReply:
     """By when they were first seen, newest first."""
     page = await call.services.flow.catalogue.list(call.tenant, call.after(), call.query.limit)
     return call.page(page, shown)
 
 
-async def get_tool(call: Call) -> Reply:
+async def get_tool(call: Exchange) -> HttpReply:
     """The newest major version, or the one that is asked for."""
     query: ToolQuery = call.query
     entry = await call.services.flow.catalogue.get(call.tenant, call.path["tool_name"])

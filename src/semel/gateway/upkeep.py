@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from semel.errors import SemelError
-from semel.flow import shelves
+from semel.flow import indexes
 from semel.gateway import operate, problems
 from semel.gateway.services import Services
 from semel.kernel.record import State
@@ -35,7 +35,7 @@ _GAUGES_TAKE_S = 10.0
 # Between two attempts at work that fails: soon, and not in a tight circle.
 _AGAIN_S = 1.0
 
-# Whatever the score, it stands on the shelf.
+# Whatever the score, it stands in the index.
 _ANY_SCORE = (1 << 53) - 1
 
 
@@ -125,5 +125,5 @@ async def read_gauges(services: Services) -> None:
 
 async def _unpublished(services: Services) -> int:
     store = services.store
-    tenants = await store.aask(Tenants(shelves.OUTBOX, _ANY_SCORE))
-    return sum([await store.aask(Count(tenant, shelves.OUTBOX)) for tenant in tenants])
+    tenants = await store.aask(Tenants(indexes.OUTBOX, _ANY_SCORE))
+    return sum([await store.aask(Count(tenant, indexes.OUTBOX)) for tenant in tenants])

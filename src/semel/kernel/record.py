@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 
 class State(StrEnum):
@@ -371,7 +371,7 @@ def _later(now_us: int, by_us: int | None) -> int | None:
 # --- reading a reply ------------------------------------------------------------------------------
 
 
-def ours(record: Record | None, command: Claim | Retake) -> bool:
+def ours(record: Record | None, command: Claim | Retake) -> TypeGuard[Record]:
     """Whether we hold the key: also when an earlier, unanswered try of this very command won it."""
     return record is not None and record.token == command.token and record.state is State.PENDING
 

@@ -30,7 +30,7 @@ def on_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
-class Gates:
+class WaitingThreads:
     """Threads that wait until something has come true."""
 
     def __init__(self) -> None:
@@ -40,19 +40,19 @@ class Gates:
         """Whether it came true within so many seconds."""
         give_up_at = SYSTEM.monotonic() + seconds
         while not came_true():
-            gate = threading.Lock()
-            gate.acquire()
-            self._shut.add(gate)
+            lock = threading.Lock()
+            lock.acquire()
+            self._shut.add(lock)
             try:
-                # Once more, because whoever made it true a moment ago did not see this gate.
+                # Once more, because whoever made it true a moment ago did not see this lock.
                 if came_true():
                     return True
                 left_s = give_up_at - SYSTEM.monotonic()
                 if left_s <= 0:
                     return False
-                gate.acquire(timeout=min(left_s, _LOOK_AGAIN_S))
+                lock.acquire(timeout=min(left_s, _LOOK_AGAIN_S))
             finally:
-                self._shut.discard(gate)
+                self._shut.discard(lock)
         return True
 
     def open(self) -> None:
@@ -69,7 +69,7 @@ class Flag:
 
     def __init__(self) -> None:
         self._up = False
-        self._gates = Gates()
+        self._gates = WaitingThreads()
 
     def is_set(self) -> bool:
         return self._up

@@ -1,1 +1,1 @@
-"""Semel at work: the demonstration, the measurements."""
+"""Semel at work: the demonstration, the runbooks."""

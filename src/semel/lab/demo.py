@@ -39,7 +39,7 @@ _PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True)
-class Attempt:
+class DemoAttempt:
     """How one attempt of one lane ended, and what the provider's book said then."""
 
     lane: str
@@ -52,13 +52,13 @@ class Attempt:
 
 
 @dataclass
-class Lane:
+class DemoLane:
     """One way to do it: `way` is the worker's, `keys` the provider's."""
 
     name: str
     way: str
     takes_keys: bool
-    attempts: list[Attempt] = field(default_factory=list)
+    attempts: list[DemoAttempt] = field(default_factory=list)
     requests: int = 0
     refunds: int = 0
     paid_minor: int = 0
@@ -67,8 +67,8 @@ class Lane:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    lanes: Sequence[Lane]
+class DemoOutcome:
+    lanes: Sequence[DemoLane]
     problems: Sequence[str]
 
     @property
@@ -83,9 +83,13 @@ class DemoError(Exception):
 NAIVE, GUARDED, PARKED = "without Semel", "with Semel", "with Semel, no keys downstream"
 
 
-def play(tell: Callable[[Attempt], None]) -> Outcome:
+def play(tell: Callable[[DemoAttempt], None]) -> DemoOutcome:
     """The incident in all lanes; `tell` hears of each attempt as it ends. Nothing is left behind."""
-    lanes = [Lane(NAIVE, "naive", True), Lane(GUARDED, "keyed", True), Lane(PARKED, "unkeyed", False)]
+    lanes = [
+        DemoLane(NAIVE, "naive", True),
+        DemoLane(GUARDED, "keyed", True),
+        DemoLane(PARKED, "unkeyed", False),
+    ]
     with tempfile.TemporaryDirectory(prefix="semel-demo-") as place, ExitStack() as started:
         folder = Path(place)
         sites = [Site(lane, folder, started) for lane in lanes]
@@ -93,10 +97,12 @@ def play(tell: Callable[[Attempt], None]) -> Outcome:
             _round(sites, number, dies_at, tell)
         for site in sites:
             site.take_stock()
-    return Outcome(lanes, verdict(lanes))
+    return DemoOutcome(lanes, verdict(lanes))
 
 
-def _round(sites: Sequence[Site], number: int, dies_at: str | None, tell: Callable[[Attempt], None]) -> None:
+def _round(
+    sites: Sequence[Site], number: int, dies_at: str | None, tell: Callable[[DemoAttempt], None]
+) -> None:
     """One attempt in every lane. The workers start together, then each is led to its end."""
     with ExitStack() as started:
         workers = [started.enter_context(site.worker()) for site in sites]
@@ -106,7 +112,7 @@ def _round(sites: Sequence[Site], number: int, dies_at: str | None, tell: Callab
             tell(attempt)
 
 
-def verdict(lanes: Sequence[Lane]) -> list[str]:
+def verdict(lanes: Sequence[DemoLane]) -> list[str]:
     """What is not as it should be; nothing if the incident went as told."""
     naive, guarded, parked = lanes
     problems = []
@@ -127,7 +133,7 @@ def verdict(lanes: Sequence[Lane]) -> list[str]:
     return problems
 
 
-def _last(lane: Lane) -> Attempt:
+def _last(lane: DemoLane) -> DemoAttempt:
     return lane.attempts[-1]
 
 
@@ -137,7 +143,7 @@ def _last(lane: Lane) -> Attempt:
 class Site:
     """Where a lane plays: its provider, its store."""
 
-    def __init__(self, lane: Lane, folder: Path, started: ExitStack) -> None:
+    def __init__(self, lane: DemoLane, folder: Path, started: ExitStack) -> None:
         self.lane = lane
         self._url = f"sqlite:///{folder / lane.way}.db"
         self._complaints = folder / f"{lane.way}.err"
@@ -165,9 +171,9 @@ class Site:
         with _process("demo_worker", *arguments, errors=self._complaints) as worker:
             yield worker
 
-    def lead(self, worker: subprocess.Popen[bytes], number: int, dies_at: str | None) -> Attempt:
+    def lead(self, worker: subprocess.Popen[bytes], number: int, dies_at: str | None) -> DemoAttempt:
         """Lead the worker from place to place, to its death or to its end."""
-        reached = Report.read(_line(worker, self._complaints))
+        reached = DemoReport.read(_line(worker, self._complaints))
         while reached.place in PLACES:
             if reached.place == "sent":
                 self._await_request()
@@ -177,16 +183,16 @@ class Site:
                 return self._attempt(worker, number, "killed", dies_at, "")
             assert worker.stdin is not None
             worker.stdin.write(b"go on\n")
-            reached = Report.read(_line(worker, self._complaints))
+            reached = DemoReport.read(_line(worker, self._complaints))
         if worker.wait(_PATIENCE_S) != 0:
             raise DemoError(f"A worker failed: {_told(self._complaints)}")
         return self._attempt(worker, number, reached.place, "", reached.answer)
 
     def _attempt(
         self, worker: subprocess.Popen[bytes], number: int, ended: str, place: str, answer: str
-    ) -> Attempt:
+    ) -> DemoAttempt:
         self._count()
-        return Attempt(self.lane.name, number, worker.pid, ended, place, answer, self.lane.refunds)
+        return DemoAttempt(self.lane.name, number, worker.pid, ended, place, answer, self.lane.refunds)
 
     def _await_request(self) -> None:
         """The request is out; go on when the provider has dealt with it."""
@@ -212,14 +218,14 @@ class Site:
                 self.lane.record_id = record.asked.id
 
 
-class Report(NamedTuple):
+class DemoReport(NamedTuple):
     """One line of a worker."""
 
     place: str
     answer: str
 
     @classmethod
-    def read(cls, line: str) -> Report:
+    def read(cls, line: str) -> DemoReport:
         said = json.loads(line)
         return cls(said["at"], said.get("code") or said.get("refund_id") or "")
 

@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 
-class Book:
+class RefundBook:
     """What was paid."""
 
     def __init__(self, takes_keys: bool) -> None:
@@ -41,19 +41,19 @@ class Book:
             return {"requests": self._requests, "refunds": list(self._refunds)}
 
 
-class Server(ThreadingHTTPServer):
+class ProviderServer(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, book: Book) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+    def __init__(self, book: RefundBook) -> None:
+        super().__init__(("127.0.0.1", 0), ProviderHandler)
         self.book = book
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that was killed does not read its answer; that is what this provider is for."""
 
 
-class Handler(BaseHTTPRequestHandler):
-    server: Server
+class ProviderHandler(BaseHTTPRequestHandler):
+    server: ProviderServer
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -80,7 +80,7 @@ def _leave_with_parent() -> None:
 
 
 def main() -> None:
-    server = Server(Book("--takes-keys" in sys.argv))
+    server = ProviderServer(RefundBook("--takes-keys" in sys.argv))
     print(server.server_address[1], flush=True)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     server.serve_forever()

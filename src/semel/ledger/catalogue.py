@@ -2,9 +2,9 @@
 
 Kept per tenant, so that people, and whatever has only the store, know a tool without its code: what its
 result looks like, how long it is honoured. Several processes write into it. Nothing of it is on a call's way:
-a call looks into a dictionary, and the keeper writes.
+a call looks into a dictionary, and the keeper writes. Until it has, records say what their tool returns.
 
-document     id            shelves, and what the score is
+document     id            indexes, and what the score is
 tool         tool/<name>   tools: when it was first seen; expiry: when it is forgotten
 
 Of each major version the newest is kept: the highest, or a lower one once the higher has not been seen for a
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -23,14 +23,15 @@ from pydantic_core import from_json, to_json
 
 from semel.contract.contract import Contract
 from semel.errors import StoreUnavailable
-from semel.flow.shelves import EXPIRY
+from semel.flow.indexes import EXPIRY
 from semel.kernel.clock import rfc3339
+from semel.kernel.record import Record
 from semel.stores.base import Store
-from semel.stores.documents import Commit, Document, Draft, Fetch, Place, Room
+from semel.stores.documents import Capacity, Commit, Document, Draft, Entry, Fetch
 
 log = logging.getLogger("semel")
 
-SHELF = "tools"
+INDEX = "tools"
 
 # Tools of one tenant. Beyond this a new one is not catalogued: some program makes up names.
 TOOLS_MAX = 1_000
@@ -40,6 +41,12 @@ _MAJORS_MAX = 8
 
 # A contract whose schemas are larger than this is kept without them.
 _BYTES_MAX = 64 << 10
+
+# In a record's terms: what the tool returns, where the catalogue may not have known it yet.
+RETURNS = "returns"
+
+# A record with a schema larger than this does without it.
+_TERMS_BYTES_MAX = 8 << 10
 
 # "Last seen" is for people: an hour is near enough, and a fleet of a hundred writes hardly ever.
 SEEN_EVERY_US = 3_600_000_000
@@ -68,7 +75,7 @@ class Sight:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CatalogueEntry:
     """A tool by its name, in all its major versions."""
 
     name: str
@@ -103,6 +110,7 @@ class Sightings:
         self._wake = wake
         self._due: dict[Contract, int] = {}
         self._waiting: dict[Contract, int] = {}
+        self._terms: dict[Contract, str] = {}
 
     def saw(self, contract: Contract, now_us: int) -> None:
         """It is being run. On the way of every call, so this looks into a dictionary and nothing else."""
@@ -117,6 +125,19 @@ class Sightings:
         if len(self._waiting) < TOOLS_MAX:
             self._waiting[contract] = now_us
         self._wake()
+
+    def terms(self, contract: Contract) -> str:
+        """What a record says of its contract: also what it returns, while the catalogue may not know it.
+
+        A process that dies in its first call leaves a record in doubt and no catalogue, and whoever resolves
+        it is held to what the tool returns all the same.
+        """
+        if contract not in self._waiting:
+            return contract.terms
+        told = self._terms.get(contract)
+        if told is None:
+            told = self._terms[contract] = _with_returns(contract)
+        return told
 
     def contract_of(self, name: str, version: str) -> Contract | None:
         """The contract itself, if this ledger has run it."""
@@ -137,6 +158,17 @@ class Sightings:
                 # A contract that cannot be described is not worth more than a line.
                 log.exception("semel: the contract of %s is not in the catalogue", contract.name)
             self._waiting.pop(contract, None)
+            self._terms.pop(contract, None)
+
+
+def _with_returns(contract: Contract) -> str:
+    try:
+        described = _without_secrets(contract)
+    except Exception:  # one that cannot be described can be called; the keeper logs it
+        return contract.terms
+    returns = {"schema": described["result_schema"], "secret": described["secret"]}
+    written = to_json(from_json(contract.terms) | {RETURNS: returns})
+    return contract.terms if len(written) > _TERMS_BYTES_MAX else written.decode()
 
 
 def _merge(store: Store, tenant: str, contract: Contract, seen_us: int) -> None:
@@ -144,15 +176,15 @@ def _merge(store: Store, tenant: str, contract: Contract, seen_us: int) -> None:
     id_ = document_id(contract.name)
     for _ in range(_TRIES):
         document = store.ask(Fetch(tenant, (id_,))).documents.get(id_)
-        entry = Entry(contract.name) if document is None else entry_of(document)
+        entry = CatalogueEntry(contract.name) if document is None else entry_of(document)
         if entry is None:
             return  # a later version of Semel wrote it, and knows better
         merged = _with(entry, described, contract.major, seen_us)
         if merged is None:
             return
         expect: Mapping[str, str | None] = {id_: document.tag if document else None}
-        room = () if document else (Room(SHELF, TOOLS_MAX),)
-        commit = Commit(tenant, store.clock.token().hex(), expect, (_draft(merged),), room=room)
+        capacity = () if document else (Capacity(INDEX, TOOLS_MAX),)
+        commit = Commit(tenant, store.clock.token().hex(), expect, (_draft(merged),), capacity=capacity)
         committed = store.ask(commit)
         if committed.full is not None:
             log.warning("semel: the catalogue of %s is full: %s is not in it", tenant, contract.name)
@@ -160,14 +192,16 @@ def _merge(store: Store, tenant: str, contract: Contract, seen_us: int) -> None:
             return
 
 
-def _with(entry: Entry, described: dict[str, Any], number: int, seen_us: int) -> Entry | None:
+def _with(
+    entry: CatalogueEntry, described: dict[str, Any], number: int, seen_us: int
+) -> CatalogueEntry | None:
     """The entry with this sight in it; None if that would change nothing that matters."""
     before = entry.majors.get(number)
     if before is None:
         majors = entry.majors | {number: Sight(described, seen_us, seen_us)}
         while len(majors) > _MAJORS_MAX:
             majors.pop(min(majors, key=lambda each: majors[each].last_us))
-        return Entry(entry.name, majors)
+        return CatalogueEntry(entry.name, majors)
     fresh = seen_us - before.last_us < SEEN_EVERY_US
     if before.contract == described:
         return None if fresh else _replaced(entry, number, before.contract, seen_us)
@@ -177,10 +211,10 @@ def _with(entry: Entry, described: dict[str, Any], number: int, seen_us: int) ->
     return _replaced(entry, number, described, seen_us)
 
 
-def _replaced(entry: Entry, number: int, described: dict[str, Any], seen_us: int) -> Entry:
+def _replaced(entry: CatalogueEntry, number: int, described: dict[str, Any], seen_us: int) -> CatalogueEntry:
     before = entry.majors[number]
     sight = Sight(described, before.first_us, max(seen_us, before.last_us))
-    return Entry(entry.name, entry.majors | {number: sight})
+    return CatalogueEntry(entry.name, entry.majors | {number: sight})
 
 
 def _without_secrets(contract: Contract) -> dict[str, Any]:
@@ -231,7 +265,7 @@ def _order(version: str) -> tuple[int, ...]:
 # --- read by people, and by what checks their answers ---------------------------------------------
 
 
-def find(store: Store, tenant: str, name: str) -> Entry | None:
+def find(store: Store, tenant: str, name: str) -> CatalogueEntry | None:
     """What is known of the tool; None if no ledger of the tenant has run it."""
     id_ = document_id(name)
     document = store.ask(Fetch(tenant, (id_,))).documents.get(id_)
@@ -245,16 +279,22 @@ class ResultForm(NamedTuple):
     secret: tuple[str, ...]
 
 
-def results_of(store: Store, tenant: str, tool: str, version: str) -> ResultForm | None:
-    """What a result of this tool looks like; None if the catalogue does not know."""
-    entry = find(store, tenant, tool)
-    sight = None if entry is None else entry.of(version)
-    if sight is None or not isinstance(sight.contract.get("result_schema"), dict):
-        return None
-    return ResultForm(sight.contract["result_schema"], tuple(sight.contract["secret"]))
+def results_of(store: Store, record: Record) -> ResultForm | None:
+    """What a result of the record's tool looks like; None if neither the catalogue nor the record knows."""
+    asked = record.asked
+    entry = find(store, asked.at.tenant, asked.tool)
+    sight = None if entry is None else entry.of(asked.version)
+    if sight is not None:
+        return _form(sight.contract.get("result_schema"), sight.contract["secret"])
+    returns = from_json(asked.terms).get(RETURNS, {})
+    return _form(returns.get("schema"), returns.get("secret", ()))
 
 
-def shown(entry: Entry, sight: Sight | None = None) -> dict[str, Any]:
+def _form(schema: Any, secret: Iterable[str]) -> ResultForm | None:
+    return ResultForm(schema, tuple(secret)) if isinstance(schema, dict) else None
+
+
+def shown(entry: CatalogueEntry, sight: Sight | None = None) -> dict[str, Any]:
     """The tool as JSON data: in this major version, or the newest."""
     sight = sight or entry.newest
     versions = [
@@ -264,7 +304,7 @@ def shown(entry: Entry, sight: Sight | None = None) -> dict[str, Any]:
     return {**sight.contract, **_seen(sight), "versions": versions}
 
 
-def shown_as(entry: Entry | None, version: str | None) -> dict[str, Any] | None:
+def shown_as(entry: CatalogueEntry | None, version: str | None) -> dict[str, Any] | None:
     """The same, in the major version that is asked for; None if there is none."""
     if entry is None or version is None:
         return None if entry is None else shown(entry)
@@ -283,24 +323,24 @@ def document_id(name: str) -> str:
     return f"tool/{name}"
 
 
-def _draft(entry: Entry) -> Draft:
+def _draft(entry: CatalogueEntry) -> Draft:
     majors = {
         str(number): {"contract": each.contract, "first_us": each.first_us, "last_us": each.last_us}
         for number, each in entry.majors.items()
     }
     body = to_json({"version": _VERSION, "name": entry.name, "majors": majors})
-    places = (Place(SHELF, entry.first_us), Place(EXPIRY, entry.last_us + _KEPT_US))
-    return Draft(document_id(entry.name), body, places)
+    entries = (Entry(INDEX, entry.first_us), Entry(EXPIRY, entry.last_us + _KEPT_US))
+    return Draft(document_id(entry.name), body, entries)
 
 
-def entry_of(document: Document) -> Entry | None:
+def entry_of(document: Document) -> CatalogueEntry | None:
     """None for what a later version of Semel wrote, or nobody."""
     try:
         data = from_json(document.body)
         if data["version"] != _VERSION or not data["majors"]:
             raise ValueError(f"a tool of version {data['version']}")
         majors = {int(number): Sight(**each) for number, each in data["majors"].items()}
-        return Entry(data["name"], majors)
+        return CatalogueEntry(data["name"], majors)
     except (ValueError, KeyError, TypeError, AttributeError):
         log.warning("semel: what is kept in %s cannot be read and is left alone", document.id)
         return None

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from semel.errors import SemelError, StoreUnavailable
 from semel.kernel.record import Park, Release
-from semel.kernel.waiting import Gates, is_inside, is_reserved
+from semel.kernel.waiting import WaitingThreads, is_inside, is_reserved
 from semel.ledger.keeper import Keeper
 from semel.ledger.running import Attempt, Running
 from semel.stores.base import Store
@@ -40,7 +40,7 @@ class Closing:
         self._running = running
         self._closer: dict[str, Closer] = {}  # at most one
         self._closed = False
-        self._changed = Gates()
+        self._changed = WaitingThreads()
 
     def close(self, within_s: float, innermost: Attempt | None = None) -> None:
         """The store is closed; by another thread soon, where this one cannot be waited for.

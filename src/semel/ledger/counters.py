@@ -34,7 +34,7 @@ class Hit(NamedTuple):
     note: str = ""
 
 
-class Tally:
+class AnswerCounters:
     """Counts answers per record; `take` turns what was counted since into events, one per distinct answer.
 
     `take_ages` has the ages of the replays among them, by tenant and tool.

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from semel.audit.verify import records
-from semel.flow.shelves import KEYS
+from semel.flow.indexes import KEYS
 from semel.kernel.clock import rfc3339
 from semel.kernel.durations import words
 from semel.kernel.record import SETTLED, State
@@ -17,7 +17,7 @@ from semel.stores.documents import Count, Tenants
 # Enough to have met every tool that is in use; a million records would take longer than a person waits.
 _RECORDS_LOOKED_AT = 20_000
 
-# Whatever the score, it stands on the shelf.
+# Whatever the score, it stands in the index.
 _ANY_SCORE = (1 << 53) - 1
 
 _US_PER_DAY = 86_400_000_000

@@ -35,6 +35,8 @@ _CHOICES = {State.IN_DOUBT: [HAPPENED, DID_NOT_HAPPEN], State.WAITING: DECISIONS
 def explained(record: Record, history: Sequence[Event], now_us: int) -> dict[str, Any]:
     """The record for a person, as JSON data. `since` and `question` only of a record in doubt."""
     state = effective_state(record, now_us)
+    if state is State.PENDING and owner.is_gone(record.token):
+        state = State.IN_DOUBT  # whoever answers need not wait for the lease either
     told = {
         "known": known(record, history, now_us),
         "attempt": record.attempts,
@@ -42,7 +44,7 @@ def explained(record: Record, history: Sequence[Event], now_us: int) -> dict[str
         "choices": [AMEND] if _may_amend(record, now_us) else _CHOICES.get(state, []),
     }
     if state is State.IN_DOUBT:
-        told |= {"since": rfc3339(_doubt_since(record, history)), "question": question(record)}
+        told |= {"since": rfc3339(_doubt_since(record, history, now_us)), "question": question(record)}
     return told
 
 
@@ -55,7 +57,7 @@ def known(record: Record, history: Sequence[Event], now_us: int) -> str:
     attempt = f"attempt {record.attempts} (fence {record.fence})"
     match effective_state(record, now_us):
         case State.IN_DOUBT:
-            since = _doubt_since(record, history)
+            since = _doubt_since(record, history, now_us)
             why = record.note or "the lease lapsed without a sign of life"
             return f"In doubt since {rfc3339(since)}: {why}. It may have happened, last in {attempt}."
         case State.PENDING if owner.is_gone(record.token):
@@ -75,9 +77,9 @@ def known(record: Record, history: Sequence[Event], now_us: int) -> str:
             return f"Settled as {state.value} at {rfc3339(record.settled_at)} in {attempt}{by}; {replayed}."
 
 
-def _doubt_since(record: Record, history: Sequence[Event]) -> int | None:
+def _doubt_since(record: Record, history: Sequence[Event], now_us: int) -> int | None:
     if record.lease_until is not None:
-        return record.lease_until
+        return min(record.lease_until, now_us)  # a lease that still runs is that of a process that is gone
     told = [event.at_us for event in history if event.kind in _DOUBTING]
     return told[-1] if told else record.entered_at
 

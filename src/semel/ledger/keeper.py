@@ -22,10 +22,10 @@ from semel.kernel.clock import Clock
 from semel.kernel.record import Address, Command, Look, Record, Renew, Settle
 from semel.kernel.waiting import Flag, reserve_thread
 from semel.ledger.catalogue import Sightings
-from semel.ledger.counters import REFUSED, Tally
+from semel.ledger.counters import REFUSED, AnswerCounters
 from semel.ledger.sweep import Sweeper
 from semel.stores.base import AppendEvents, Store
-from semel.windows.age_counters import TOOL, AgeBook, Subject
+from semel.windows.age_counters import TOOL, AgeCounters, Subject
 from semel.windows.ages import Ages
 
 log = logging.getLogger("semel")
@@ -85,10 +85,10 @@ class Beat:
 
 
 class Keeper:
-    def __init__(self, store: Store, tally: Tally, sweeper: Sweeper) -> None:
+    def __init__(self, store: Store, counters: AnswerCounters, sweeper: Sweeper) -> None:
         self._store = store
         self._clock: Clock = store.clock
-        self._tally = tally
+        self._counters = counters
         self._sweeper = sweeper
         self._deferred: deque[tuple[Command, float]] = deque(maxlen=_DEFERRED_MAX)
         self._owed: deque[Event] = deque(maxlen=_OWED_MAX)
@@ -108,7 +108,7 @@ class Keeper:
         self._seal_at = self._clock.monotonic() + _SEAL_EVERY_S * self._clock.random()
         self._wrote = False  # whether this process may have written events that nobody has sealed
         self._catalogue_at = self._clock.monotonic() + (_CATALOGUE_AFTER_S if self._clock.runs else 0.0)
-        self._ages = AgeBook()
+        self._ages = AgeCounters()
         self._deferred.clear()
         self._owed.clear()
 
@@ -227,10 +227,10 @@ class Keeper:
         """Write what was counted. Counts that the store does not take are lost: they are not worth a wait."""
         if self._owed:
             self._quietly(self._write_owed)
-        if not self._tally:
+        if not self._counters:
             return
-        events = self._tally.take()
-        for (tenant, tool), ages in self._tally.take_ages().items():
+        events = self._counters.take()
+        for (tenant, tool), ages in self._counters.take_ages().items():
             self._ages.add(Subject(tenant, TOOL, tool), ages)
         if events and self._store.audit:
             self._quietly(lambda: self._store.ask(AppendEvents(events)))
@@ -322,7 +322,7 @@ _all: weakref.WeakSet[Keeper] = weakref.WeakSet()
 def _after_fork() -> None:
     for keeper in list(_all):
         keeper._store.forked()
-        keeper._tally.reset()
+        keeper._counters.reset()
         keeper._reset()
 
 

@@ -1,4 +1,4 @@
-"""The ledger: one tenant's door to a store, for synchronous and asynchronous callers, threads and forks."""
+"""The ledger: one tenant's way to a store, for synchronous and asynchronous callers, threads and forks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from semel.kernel.clock import SYSTEM, Clock
 from semel.kernel.durations import Duration, microseconds
 from semel.ledger.catalogue import Sightings
 from semel.ledger.closing import Closing
-from semel.ledger.counters import Tally
+from semel.ledger.counters import AnswerCounters
 from semel.ledger.keeper import Keeper
 from semel.ledger.records import Records
 from semel.ledger.running import Running
@@ -58,10 +58,10 @@ class Ledger:
         self.tenant = tenant
         self.clock = store.clock
         self.cache = SettledCache()
-        self.tally = Tally()
+        self.counters = AnswerCounters()
         self.tool_names = ToolNames()
         self.sweeper = Sweeper(store)
-        self.keeper = Keeper(store, self.tally, self.sweeper)
+        self.keeper = Keeper(store, self.counters, self.sweeper)
         self.running = Running()
         self._closing = Closing(store, self.keeper, self.running)
         self.sightings = self.keeper.sightings = Sightings(store, tenant, self.keeper.notice)

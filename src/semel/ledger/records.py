@@ -208,7 +208,7 @@ class Records:
             raise ResultInvalid(
                 f"The result takes {len(outcome)} bytes; {RESULT_BYTES_MAX} are kept. Nothing was changed."
             )
-        form = catalogue.results_of(self._store, self._tenant, tool, version)
+        form = catalogue.results_of(self._store, record)
         if form is not None and (why := misfit(from_json(outcome), form.schema, form.secret)) is not None:
             raise ResultInvalid(f"{tool} {version} does not return this. {why} Nothing was changed.")
         contract = self._contract_of(tool, version)
@@ -223,8 +223,8 @@ class Records:
         return form is not None or contract is not None
 
     def result_form(self, record: Record) -> catalogue.ResultForm | None:
-        """What a result of the record's tool looks like; None if the catalogue does not know."""
-        return catalogue.results_of(self._store, self._tenant, record.asked.tool, record.asked.version)
+        """What a result of the record's tool looks like; None if nobody knows."""
+        return catalogue.results_of(self._store, record)
 
     def effective_state(self, record: Record) -> str:
         state = effective_state(record, self._store.clock.now_us())
@@ -263,6 +263,7 @@ class Records:
 def terms(record: Record) -> dict[str, Any]:
     """What the contract said when the key was claimed."""
     known: dict[str, Any] = orjson.loads(record.asked.terms)
+    known.pop(catalogue.RETURNS, None)
     return known
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from semel.contract.transaction import Transaction
 from semel.errors import StoreUnavailable
 from semel.kernel.record import Address, Record
-from semel.kernel.waiting import Gates, is_reserved
+from semel.kernel.waiting import WaitingThreads, is_reserved
 
 
 class Attempt:
@@ -81,7 +81,7 @@ class Running:
         self.ended = False  # no tool is entered any more
         self._hurried = False
         self._excused: set[Attempt] = set()
-        self._left = Gates()
+        self._left = WaitingThreads()
         _all.add(self)
 
     def refuse(self, attempt: Attempt) -> None:
@@ -136,7 +136,7 @@ class Running:
     def forked(self) -> None:
         """In a forked child: of the calls only those of the thread that forked."""
         self.calls = {attempt for attempt in list(self.calls) if attempt.thread == threading.get_ident()}
-        self._left = Gates()
+        self._left = WaitingThreads()
 
 
 def _chain(attempt: Attempt | None) -> Iterator[Attempt]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from semel.audit.leaves import keep
 from semel.flow.asking import ask
-from semel.flow.shelves import CALLS_KEPT_US, DUE_CALLS
+from semel.flow.indexes import CALLS_KEPT_US, DUE_CALLS
 from semel.flow.upkeep import close_windows, pass_time
 from semel.stores.base import SealEvents, Store, Sweep
 

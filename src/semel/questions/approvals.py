@@ -15,12 +15,12 @@ import orjson
 from pydantic_core import from_json
 
 from semel.errors import ApprovalError
-from semel.flow import asking, deciding, shelves, views
+from semel.flow import asking, deciding, indexes, views
 from semel.flow.asking import Asking
 from semel.flow.deciding import Seen
-from semel.flow.model import Gate, Job, job_of
+from semel.flow.model import Gate, StoredJob, job_of
 from semel.flow.problems import Problem
-from semel.flow.values import Answer, Caller
+from semel.flow.values import Caller, JsonAnswer
 from semel.kernel.record import Record
 from semel.stores.documents import Fetch, Scan, score_on
 
@@ -52,7 +52,7 @@ class ApprovalRequest:
 
 
 @dataclass(frozen=True)
-class Decision:
+class DecisionAnswer:
     """The answer to a decision; `already_…` if it repeats the one on file."""
 
     job_id: str
@@ -69,17 +69,17 @@ class Decision:
 def question(store: Store, tenant: str, record: Record, approval: Approval) -> Asking[str]:
     """How the question about a waiting call stands; it is put if it was not before."""
     asked = record.asked
-    job = Job(
+    job = StoredJob(
         job_id=asked.job_id,
         topic=asked.tool,
-        input=_shown(from_json(asked.arguments)),
+        input=shown_arguments(record),
         status="waiting",
         submitted_by=asked.principal,
         created_us=0,
         record_id=asked.id,
     )
     gate = Gate(approval.expires_us(), approval.reason)
-    within, kept_us = views.job_in(asked.conversation), shelves.CALLS_KEPT_US
+    within, kept_us = views.job_in(asked.conversation), indexes.CALLS_KEPT_US
     put, now_us = yield from deciding.put(tenant, job, gate, within, store.clock, kept_us)
     return str(views.approval(put, now_us)["status"])
 
@@ -92,8 +92,12 @@ def answer(tenant: str, record: Record) -> Asking[str | None]:
     return decision.status if decision else None
 
 
-def _shown(value: Any) -> Any:
+def shown_arguments(record: Record) -> Any:
     """The arguments for a person: a number that a reader of JSON would round is text."""
+    return _shown(from_json(record.asked.arguments))
+
+
+def _shown(value: Any) -> Any:
     match value:
         case dict():
             return {name: _shown(each) for name, each in value.items()}
@@ -120,15 +124,15 @@ class Approvals:
 
     def _newest_first(self, status: str | None) -> Iterator[ApprovalRequest]:
         # A question that is over by its time stands with the open ones until somebody sweeps.
-        shelf = shelves.approvals(None if status == "expired" else status)
+        index = indexes.approvals(None if status == "expired" else status)
         after: tuple[int, str] | None = None
         while True:
-            scanned = self._store.ask(Scan(self._tenant, shelf, _PAGE, newest=True, after=after))
+            scanned = self._store.ask(Scan(self._tenant, index, _PAGE, newest=True, after=after))
             yield from (_request(job_of(each.body), scanned.now_us) for each in scanned.documents)
             if len(scanned.documents) < _PAGE:
                 return
             last = scanned.documents[-1]
-            after = score_on(last, shelf), last.id
+            after = score_on(last, index), last.id
 
     def get(self, job_id: str) -> ApprovalRequest:
         standing = self._asked(deciding.look(self._tenant, job_id))
@@ -136,27 +140,29 @@ class Approvals:
             raise _refusal(Problem("job_not_found"))
         return _request(standing.job, standing.now_us)
 
-    def approve(self, job_id: str, *, by: str, reason: str = "", **seen: Any) -> Decision:
+    def approve(self, job_id: str, *, by: str, reason: str = "", **seen: Any) -> DecisionAnswer:
         """The next call of the waiting key runs. ApprovalError, with the conflict's code, if it cannot be."""
         return self._decide(job_id, "approved", by, reason, seen)
 
-    def reject(self, job_id: str, *, by: str, reason: str = "", **seen: Any) -> Decision:
+    def reject(self, job_id: str, *, by: str, reason: str = "", **seen: Any) -> DecisionAnswer:
         """The waiting key is settled: every call of it answers APPROVAL_REJECTED."""
         return self._decide(job_id, "rejected", by, reason, seen)
 
-    def _decide(self, job_id: str, status: str, by: str, reason: str, seen: dict[str, Any]) -> Decision:
+    def _decide(self, job_id: str, status: str, by: str, reason: str, seen: dict[str, Any]) -> DecisionAnswer:
         if not by:
             raise ApprovalError("A decision needs the name of the person who takes it: by=….")
         if unknown := seen.keys() - {*Seen._fields}:
             raise TypeError(f"a decision takes revision= and job_hash=, not {', '.join(sorted(unknown))}")
         self._wrote()
         caller, clock = Caller(self._tenant, by), self._store.clock
-        kept_us = shelves.CALLS_KEPT_US
-        answer: Answer = self._asked(
+        kept_us = indexes.CALLS_KEPT_US
+        answer: JsonAnswer = self._asked(
             deciding.decide(caller, job_id, status, reason, Seen(**seen), clock, kept_us)
         )
         said = orjson.loads(answer.body)
-        return Decision(job_id, said["status"], said[f"{status}_by"], said[f"{status}_at"], said["revision"])
+        return DecisionAnswer(
+            job_id, said["status"], said[f"{status}_by"], said[f"{status}_at"], said["revision"]
+        )
 
     def _asked(self, wanted: Asking[Any]) -> Any:
         try:
@@ -165,7 +171,7 @@ class Approvals:
             raise _refusal(problem) from None
 
 
-def _request(job: Job, now_us: int) -> ApprovalRequest:
+def _request(job: StoredJob, now_us: int) -> ApprovalRequest:
     return ApprovalRequest(**views.approval(job, now_us))
 
 

@@ -22,7 +22,7 @@ from semel.stores.documents import (
     Weigh,
 )
 
-Shelf = list[tuple[int, str]]
+Index = list[tuple[int, str]]
 
 
 class MemoryDocuments:
@@ -30,7 +30,7 @@ class MemoryDocuments:
         self._clock = clock
         self._note = note  # into the audit log
         self._documents: dict[tuple[str, str], Document] = {}
-        self._shelves: dict[tuple[str, str], Shelf] = {}
+        self._indexes: dict[tuple[str, str], Index] = {}
         self.answers: dict[type, Callable[[Any], Any]] = {
             Commit: self.commit,
             Fetch: self.fetch,
@@ -51,10 +51,10 @@ class MemoryDocuments:
         }
         if found:
             return Committed(False, now_us, found)
-        for room in query.room:
-            count = len(self._shelves.get((query.tenant, room.shelf), ()))
-            if count >= room.limit:
-                return Committed(False, now_us, {}, room, count)
+        for capacity in query.capacity:
+            count = len(self._indexes.get((query.tenant, capacity.index_name), ()))
+            if count >= capacity.limit:
+                return Committed(False, now_us, {}, capacity, count)
         for id_ in query.drop:
             self._remove(query.tenant, id_)
         for draft in query.put:
@@ -67,12 +67,12 @@ class MemoryDocuments:
         return Fetched(self._clock.now_us(), {document.id: document for document in present if document})
 
     def scan(self, query: Scan) -> Scanned:
-        entries = self._shelves.get((query.tenant, query.shelf), [])
+        entries = self._indexes.get((query.tenant, query.index), [])
         documents = [self._documents[query.tenant, id_] for _, id_ in _chosen(entries, query)]
         return Scanned(self._clock.now_us(), documents)
 
     def count(self, query: Count) -> int:
-        return len(self._shelves.get((query.tenant, query.shelf), ()))
+        return len(self._indexes.get((query.tenant, query.index), ()))
 
     def weigh(self, query: Weigh) -> int:
         return sum(
@@ -83,8 +83,8 @@ class MemoryDocuments:
         upto = self._clock.now_us() if query.upto is None else query.upto
         return [
             tenant
-            for (tenant, shelf), entries in self._shelves.items()
-            if shelf == query.shelf and entries[0][0] <= upto
+            for (tenant, index), entries in self._indexes.items()
+            if index == query.index and entries[0][0] <= upto
         ]
 
     def _tag(self, tenant: str, id_: str) -> str | None:
@@ -93,21 +93,21 @@ class MemoryDocuments:
 
     def _write(self, tenant: str, draft: Draft, tag: str) -> None:
         self._remove(tenant, draft.id)
-        self._documents[tenant, draft.id] = Document(draft.id, draft.body, tag, draft.places)
-        for place in draft.places:
-            insort(self._shelves.setdefault((tenant, place.shelf), []), (place.score, draft.id))
+        self._documents[tenant, draft.id] = Document(draft.id, draft.body, tag, draft.entries)
+        for entry in draft.entries:
+            insort(self._indexes.setdefault((tenant, entry.index_name), []), (entry.score, draft.id))
 
     def _remove(self, tenant: str, id_: str) -> None:
         document = self._documents.pop((tenant, id_), None)
-        for place in document.places if document else ():
-            entries = self._shelves[tenant, place.shelf]
-            del entries[bisect_left(entries, (place.score, id_))]
+        for entry in document.entries if document else ():
+            entries = self._indexes[tenant, entry.index_name]
+            del entries[bisect_left(entries, (entry.score, id_))]
             if not entries:
-                del self._shelves[tenant, place.shelf]
+                del self._indexes[tenant, entry.index_name]
 
 
-def _chosen(entries: Shelf, query: Scan) -> Shelf:
-    """The part of the shelf that the scan covers, in its order."""
+def _chosen(entries: Index, query: Scan) -> Index:
+    """The part of the index that the scan covers, in its order."""
     begin, end = 0, len(entries)
     if query.upto is not None:
         end = bisect_left(entries, (query.upto + 1, ""))

@@ -17,7 +17,7 @@ from typing import Any
 from semel.audit.duplicates import LateRepeats
 from semel.audit.verify import Progress, late_by_tool, records
 from semel.call.guard import SCOPE
-from semel.flow import shelves
+from semel.flow import indexes
 from semel.flow.keys import key_record
 from semel.kernel.clock import rfc3339
 from semel.kernel.durations import words
@@ -25,7 +25,7 @@ from semel.kernel.record import Record
 from semel.ledger.records import terms
 from semel.stores.base import Store
 from semel.stores.documents import Count, Scan, score_on
-from semel.windows.age_counters import ENTITY, KEY, OTHER, TOOL, Page, pages
+from semel.windows.age_counters import ENTITY, KEY, OTHER, TOOL, SubjectAges, pages
 from semel.windows.ages import BOUNDS_US, Ages, Met, covering_us, later_than
 
 _US_PER_DAY = 86_400_000_000
@@ -129,7 +129,7 @@ def advise(store: Store, tenant: str, tool: str | None = None, progress: Progres
     late = late_by_tool(store, tenant, progress)
     known = pages(store, tenant)
     paged = {page.name for page in known if page.kind == TOOL}
-    known += [Page(TOOL, name) for name in late if name not in paged]
+    known += [SubjectAges(TOOL, name) for name in late if name not in paged]
     after = {(TOOL, name): repeats for name, repeats in late.items()}
     found = [
         (page, after.get((page.kind, page.name)))
@@ -140,18 +140,20 @@ def advise(store: Store, tenant: str, tool: str | None = None, progress: Progres
     return [_advice(page, repeats, _stock(store, tenant, page, tools)) for page, repeats in found]
 
 
-def _stock(store: Store, tenant: str, page: Page, tools: dict[str, Stock]) -> Stock | None:
+def _stock(store: Store, tenant: str, page: SubjectAges, tools: dict[str, Stock]) -> Stock | None:
     if page.kind == KEY:
         return _key_stock(store, tenant, page.name)
     return tools.get(page.name) if page.kind == TOOL else None
 
 
-def _advice(page: Page, late: LateRepeats | None, stock: Stock | None) -> Advice:
+def _advice(page: SubjectAges, late: LateRepeats | None, stock: Stock | None) -> Advice:
     seen, ages = page.ages, Ages()
     ages.absorb(seen)
     if late is not None:
         ages.absorb(late.ages)
     window_us = stock.window_us if stock and stock.window_us else seen.window_us
+    if stock is None and late is not None and not seen.windows:
+        window_us = late.window_us  # no record is left to tell it
     return Advice(
         page.kind,
         page.name,
@@ -227,12 +229,12 @@ def _tool_stocks(store: Store, tenant: str) -> dict[str, Stock]:
 
 
 def _key_stock(store: Store, tenant: str, scope: str) -> Stock | None:
-    shelf = f"{shelves.KEYS}/{scope}"
-    scanned = store.ask(Scan(tenant, shelf, _KEYS_LOOKED_AT, newest=True))
+    index = f"{indexes.KEYS}/{scope}"
+    scanned = store.ask(Scan(tenant, index, _KEYS_LOOKED_AT, newest=True))
     if not scanned.documents:
         return None
-    oldest_us = score_on(scanned.documents[-1], shelf)
-    whole = store.ask(Count(tenant, shelf)) <= len(scanned.documents)
+    oldest_us = score_on(scanned.documents[-1], index)
+    whole = store.ask(Count(tenant, index)) <= len(scanned.documents)
     a_day = _a_day(len(scanned.documents), scanned.now_us - oldest_us, whole)
     newest = key_record(scanned.documents[0])
     window_us = None if newest.expires_us is None else newest.expires_us - newest.created_us

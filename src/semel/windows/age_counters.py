@@ -4,7 +4,7 @@ A batch of counts is merged once, however often it is tried: the document rememb
 batch of each writer, and what was read has to be unchanged when it is written. What the store does not take
 now is merged later.
 
-document        id                   shelf
+document        id                   index
 ages of a tool  ages/<kind>/<name>   ages: 0
 """
 
@@ -19,7 +19,7 @@ from typing import NamedTuple
 import orjson
 
 from semel.stores.base import Store
-from semel.stores.documents import Commit, Committed, Document, Draft, Fetch, Place, Room, Scan
+from semel.stores.documents import Capacity, Commit, Committed, Document, Draft, Entry, Fetch, Scan
 from semel.windows.ages import Ages, as_data, from_data
 
 log = logging.getLogger("semel")
@@ -27,7 +27,7 @@ log = logging.getLogger("semel")
 # Tools of contracts, keys that clients send to a gateway, windows of entities.
 TOOL, KEY, ENTITY = "tool", "key", "entity"
 
-SHELF = "ages"
+INDEX = "ages"
 
 # Tools of one tenant with a document of their own; all others of a kind share one.
 TOOLS_MAX = 200
@@ -54,7 +54,7 @@ class Subject(NamedTuple):
 
 
 @dataclass(slots=True)
-class Page:
+class SubjectAges:
     """What the store keeps of one subject."""
 
     kind: str
@@ -69,7 +69,7 @@ class Batch(NamedTuple):
     ages: Ages
 
 
-class AgeBook:
+class AgeCounters:
     """Counts that wait to be merged. Used by any thread; a forked child begins a new one."""
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ class AgeBook:
         for _ in range(_TRIES):
             id_ = _id(subject)
             found = store.ask(Fetch(subject.tenant, (id_,))).documents.get(id_)
-            page = Page(subject.kind, subject.name) if found is None else _readable(found)
+            page = SubjectAges(subject.kind, subject.name) if found is None else _readable(found)
             if page is None:
                 return True
             if page.written.get(self._writer, 0) >= batch.number:
@@ -131,7 +131,7 @@ class AgeBook:
         return False
 
     def _write(
-        self, store: Store, subject: Subject, found: Document | None, page: Page, batch: Batch
+        self, store: Store, subject: Subject, found: Document | None, page: SubjectAges, batch: Batch
     ) -> Committed:
         page.ages.absorb(batch.ages)
         page.written.pop(self._writer, None)
@@ -140,20 +140,22 @@ class AgeBook:
             del page.written[next(iter(page.written))]
         id_ = _id(subject)
         expect: Mapping[str, str | None] = {id_: found.tag if found else None}
-        room = () if found or subject.name == OTHER else (Room(SHELF, TOOLS_MAX),)
-        draft = Draft(id_, _body(page), (Place(SHELF, 0),))
-        return store.ask(Commit(subject.tenant, store.clock.token().hex(), expect, (draft,), room=room))
+        capacity = () if found or subject.name == OTHER else (Capacity(INDEX, TOOLS_MAX),)
+        draft = Draft(id_, _body(page), (Entry(INDEX, 0),))
+        return store.ask(
+            Commit(subject.tenant, store.clock.token().hex(), expect, (draft,), capacity=capacity)
+        )
 
 
-def pages(store: Store, tenant: str) -> list[Page]:
+def pages(store: Store, tenant: str) -> list[SubjectAges]:
     """What is kept of the tenant's retries, by kind and name."""
     # Besides those with a page of their own there is one for the others of each kind.
-    documents = store.ask(Scan(tenant, SHELF, TOOLS_MAX + len((TOOL, KEY, ENTITY)))).documents
+    documents = store.ask(Scan(tenant, INDEX, TOOLS_MAX + len((TOOL, KEY, ENTITY)))).documents
     found = (_readable(document) for document in documents)
     return [page for page in found if page is not None]
 
 
-def _readable(document: Document) -> Page | None:
+def _readable(document: Document) -> SubjectAges | None:
     """None for what a later version wrote, or nobody: the other pages are told all the same."""
     try:
         return page_of(document)
@@ -162,14 +164,14 @@ def _readable(document: Document) -> Page | None:
         return None
 
 
-def page_of(document: Document) -> Page:
+def page_of(document: Document) -> SubjectAges:
     data = orjson.loads(document.body)
     if data["version"] != _VERSION:
         raise ValueError(f"retry ages of version {data['version']}")
-    return Page(data["kind"], data["name"], from_data(data), dict(data["written"]))
+    return SubjectAges(data["kind"], data["name"], from_data(data), dict(data["written"]))
 
 
-def _body(page: Page) -> bytes:
+def _body(page: SubjectAges) -> bytes:
     told = {"version": _VERSION, "kind": page.kind, "name": page.name, "written": list(page.written.items())}
     return orjson.dumps(told | as_data(page.ages))
 

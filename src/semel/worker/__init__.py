@@ -1,7 +1,7 @@
 """`semel worker`: leases jobs, runs their handlers inside a step of the job, reports how they ended.
 
-handlers    what a handler is; light, for everybody's `import semel`     module   where handlers are found
-doors       how a worker reaches jobs: a protocol                        loops    where handlers run
-store_door  straight to the store     http_door  through a gateway       outcome  what is reported
-attempt     one job, from lease to report                                work     all of them; stopping
+work        all jobs of a worker; stopping      attempt       one job, from lease to report
+job_source  where jobs come from: a protocol    store_jobs    straight from the store
+loops       where handlers run                  gateway_jobs  through a gateway
+module      where handlers are found            outcome       what is reported      traces  tracebacks
 """

@@ -17,8 +17,8 @@ from semel.flow.views import conversation
 from semel.kernel.clock import Clock
 from semel.ledger.ledger import Ledger
 from semel.worker import outcome
-from semel.worker.doors import Away, Door, Leased, Lost, Report
-from semel.worker.loops import Ended, HandlerLoops
+from semel.worker.job_source import Away, JobReport, JobSource, Leased, Lost
+from semel.worker.loops import HandlerEnd, HandlerLoops
 
 # A heartbeat may be lost twice before the lease is.
 _BEATS = 3
@@ -85,7 +85,7 @@ class Slots:
 class Workshop:
     """What the attempts of one worker share."""
 
-    door: Door
+    source: JobSource
     ledger: Ledger
     loops: HandlerLoops
     slots: Slots
@@ -103,7 +103,7 @@ class Workshop:
         return not await self.clock.await_future(self.stopping, seconds)
 
 
-class Attempt:
+class JobAttempt:
     """Begins with a slot, which its handler gives back."""
 
     def __init__(self, shop: Workshop, leased: Leased, handler: Handler) -> None:
@@ -133,7 +133,7 @@ class Attempt:
             await _end(working, beating)
         self._tell_end(report, round((self._shop.clock.monotonic() - started) * 1_000))
 
-    def _tell_end(self, report: Report | None, ms: int) -> None:
+    def _tell_end(self, report: JobReport | None, ms: int) -> None:
         if report is None:
             self._tell("job.lost", ms=ms)
         elif report.error is None:
@@ -153,20 +153,20 @@ class Attempt:
         while True:
             await shop.clock.asleep(shop.lease_s / _BEATS)
             try:
-                await shop.door.heartbeat(self._leased, shop.lease_s)
+                await shop.source.heartbeat(self._leased, shop.lease_s)
             except Lost:
                 return
             except SemelError:
                 pass  # nobody answers: the next beat may be in time
 
-    async def _work(self) -> Report:
+    async def _work(self) -> JobReport:
         report = await self._perform()
         await self._hold(report)
         return await self._deliver(report)
 
     # --- the handler ------------------------------------------------------------------------------
 
-    async def _perform(self) -> Report:
+    async def _perform(self) -> JobReport:
         while True:
             value, error = await self._ended()
             if isinstance(error, ApprovalRequired):
@@ -177,12 +177,12 @@ class Attempt:
             else:
                 return outcome.succeeded(value)
 
-    async def _ended(self) -> Ended:
+    async def _ended(self) -> HandlerEnd:
         """How the handler ended. If nobody wants to know any more it is cancelled, if that can be."""
         loop, running = asyncio.get_running_loop(), self._begun()
         ended: asyncio.Future[None] = loop.create_future()
 
-        def tell(_: Future[Ended]) -> None:
+        def tell(_: Future[HandlerEnd]) -> None:
             try:
                 loop.call_soon_threadsafe(arrive)
             except RuntimeError:
@@ -201,7 +201,7 @@ class Attempt:
             raise
         return running.result()
 
-    def _begun(self) -> Future[Ended]:
+    def _begun(self) -> Future[HandlerEnd]:
         job, function = self._leased.job, self._handler.function
 
         def perform() -> Any:
@@ -242,26 +242,26 @@ class Attempt:
 
     async def _hand_back(self) -> None:
         try:
-            await self._shop.door.heartbeat(self._leased, HAND_BACK_S)
+            await self._shop.source.heartbeat(self._leased, HAND_BACK_S)
         except Away:
             pass  # then its lease lapses in its own time
         raise HandedBack
 
     # --- the report -------------------------------------------------------------------------------
 
-    async def _hold(self, report: Report) -> None:
+    async def _hold(self, report: JobReport) -> None:
         """So that a downstream's bad minute does not use up all attempts within a second."""
         attempt = self._leased.job.attempt
         if not outcome.is_final(report, attempt):
             pause_s = min(_PAUSE_S * 2 ** (attempt - 1), _PAUSE_MAX_S)
             await self._shop.pause(pause_s * (0.5 + self._shop.clock.random() / 2))
 
-    async def _deliver(self, report: Report) -> Report:
+    async def _deliver(self, report: JobReport) -> JobReport:
         """Reported, however long nobody takes it; the same report twice is one."""
         pause_s = _PAUSE_S
         while True:
             try:
-                await self._shop.door.report(self._leased, report)
+                await self._shop.source.report(self._leased, report)
                 return report
             except Away:
                 await self._shop.clock.asleep(pause_s)

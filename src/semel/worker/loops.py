@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 _END_S = 1.0
 
 
-class Ended(NamedTuple):
+class HandlerEnd(NamedTuple):
     """What a handler returned, or what it raised: anything, also SystemExit, for it ends only its attempt."""
 
     value: Any
@@ -35,13 +35,13 @@ class HandlerLoops:
         if not asyncio.all_tasks(self._loop):
             self._loop.close()
 
-    def run(self, function: Callable[[], Awaitable[Any]]) -> Future[Ended]:
+    def run(self, function: Callable[[], Awaitable[Any]]) -> Future[HandlerEnd]:
         """Its end, in time; cancelling the future cancels it."""
         return asyncio.run_coroutine_threadsafe(_awaited(function), self._loop)
 
-    def call(self, function: Callable[[], Any]) -> Future[Ended]:
+    def call(self, function: Callable[[], Any]) -> Future[HandlerEnd]:
         """Its end, in time. It cannot be stopped."""
-        ended: Future[Ended] = Future()
+        ended: Future[HandlerEnd] = Future()
         ended.set_running_or_notify_cancel()
         thread = threading.Thread(
             target=lambda: ended.set_result(_called(function)), name="semel-handler", daemon=True
@@ -55,15 +55,15 @@ class HandlerLoops:
         self._thread.join(_END_S)
 
 
-def _called(function: Callable[[], Any]) -> Ended:
+def _called(function: Callable[[], Any]) -> HandlerEnd:
     try:
-        return Ended(function())
+        return HandlerEnd(function())
     except BaseException as error:
-        return Ended(None, error)
+        return HandlerEnd(None, error)
 
 
-async def _awaited(function: Callable[[], Awaitable[Any]]) -> Ended:
+async def _awaited(function: Callable[[], Awaitable[Any]]) -> HandlerEnd:
     try:
-        return Ended(await function())
+        return HandlerEnd(await function())
     except BaseException as error:
-        return Ended(None, error)
+        return HandlerEnd(None, error)

@@ -11,7 +11,7 @@ from semel.errors import SemelError
 from semel.flow.progress import ATTEMPTS_MAX
 from semel.kernel.keys import Uncanonical, canonical
 from semel.kernel.limits import DEPTH_MAX, MESSAGE_CHARS_MAX, RESULT_BYTES_MAX
-from semel.worker.doors import Report
+from semel.worker.job_source import JobReport
 from semel.worker.traces import trace
 
 # A gateway takes labels of this length.
@@ -24,7 +24,7 @@ REFUSED = "RESULT_REFUSED"
 _DEPTH_MAX = DEPTH_MAX - 1
 
 
-def succeeded(value: Any) -> Report:
+def succeeded(value: Any) -> JobReport:
     """The result as JSON; a failure that trying again does not mend if it cannot be kept."""
     try:
         # Models, dataclasses, dates and the like are written as pydantic writes them.
@@ -37,31 +37,31 @@ def succeeded(value: Any) -> Report:
         return _unfit(
             "RESULT_TOO_LARGE", f"The handler's result has {size} bytes; {RESULT_BYTES_MAX} are the most."
         )
-    return Report("succeeded", plain)
+    return JobReport("succeeded", plain)
 
 
-def failed(error: BaseException) -> Report:
+def failed(error: BaseException) -> JobReport:
     """The exception's own code or its name, its text, where it came from, whether to try again."""
     code = getattr(error, "code", None)
     told = code if isinstance(code, str) and code else type(error).__name__
     retriable = bool(getattr(error, "retriable", True))
     reported = {"code": told[:_CODE_CHARS_MAX], "message": _text(error), "retriable": retriable}
-    return Report("failed", error=reported | ({"traceback": where} if (where := trace(error)) else {}))
+    return JobReport("failed", error=reported | ({"traceback": where} if (where := trace(error)) else {}))
 
 
-def refused(why: SemelError) -> Report:
+def refused(why: SemelError) -> JobReport:
     """The first report was not taken, whatever is in it: people are told that, and it is not tried again."""
     return _unfit(REFUSED, f"The handler's result was refused: {why.code}: {why.message}")
 
 
-def is_final(report: Report, attempt: int) -> bool:
+def is_final(report: JobReport, attempt: int) -> bool:
     """Whether the job ends with this report."""
     return report.error is None or not report.error["retriable"] or attempt >= ATTEMPTS_MAX
 
 
-def _unfit(code: str, message: str) -> Report:
+def _unfit(code: str, message: str) -> JobReport:
     error = {"code": code, "message": message[:MESSAGE_CHARS_MAX], "retriable": False}
-    return Report("failed", error=error)
+    return JobReport("failed", error=error)
 
 
 def _text(error: BaseException) -> str:

@@ -16,9 +16,9 @@ from semel.contract.handlers import Handler
 from semel.errors import OpenError
 from semel.ledger.ledger import Ledger
 from semel.ledger.probing import Prober
-from semel.worker.attempt import Attempt, Slots, Tell, Workshop
-from semel.worker.doors import Away, Door, Leased
-from semel.worker.loops import Ended, HandlerLoops
+from semel.worker.attempt import JobAttempt, Slots, Tell, Workshop
+from semel.worker.job_source import Away, JobSource, Leased
+from semel.worker.loops import HandlerEnd, HandlerLoops
 from semel.worker.traces import whole_trace
 
 # How long one request for jobs waits: a lost doorbell costs at most this, and so does a stop.
@@ -42,7 +42,7 @@ class Worker:
 
     def __init__(
         self,
-        door: Door,
+        source: JobSource,
         ledger: Ledger,
         handlers: Mapping[str, Handler],
         *,
@@ -53,7 +53,7 @@ class Worker:
         tell: Tell,
         contracts: Iterable[Contract] = (),
     ) -> None:
-        self._door = door
+        self._source = source
         self._ledger = ledger
         self._handlers = handlers
         self._worker_id = worker_id
@@ -73,7 +73,7 @@ class Worker:
         self._asked_to_stop = True
         if self._stopping is not None and not self._stopping.done():
             self._stopping.set_result(None)
-            self._door.hurry()
+            self._source.hurry()
             self._tell("worker.stopping", running=len(self._attempts))
 
     async def run(self) -> int:
@@ -84,7 +84,7 @@ class Worker:
             shop.stopping.set_result(None)
         try:
             self._check_tenant()
-            await self._door.open()
+            await self._source.open()
             self._ledger.keeper.notice()  # what ends here is told in the log, and somebody has to seal it
             self._tell("worker.started", worker_id=self._worker_id, topics=sorted(self._handlers))
             probing = self._begin_probing(shop)
@@ -98,18 +98,18 @@ class Worker:
             return left
         finally:
             shop.loops.close()
-            await self._door.close()
+            await self._source.close()
 
     def _check_tenant(self) -> None:
-        if self._door.tenant != self._ledger.tenant:
+        if self._source.tenant != self._ledger.tenant:
             raise OpenError(
-                f"The jobs are of the tenant {self._door.tenant}, and the ledger keeps records of "
+                f"The jobs are of the tenant {self._source.tenant}, and the ledger keeps records of "
                 f"{self._ledger.tenant}: other workers would not know what was done. Nothing was leased."
             )
 
     def _workshop(self) -> Workshop:
         return Workshop(
-            door=self._door,
+            source=self._source,
             ledger=self._ledger,
             loops=HandlerLoops(),
             slots=Slots(self._concurrency),
@@ -119,14 +119,14 @@ class Worker:
             tell=self._tell,
         )
 
-    def _begin_probing(self, shop: Workshop) -> Future[Ended] | None:
+    def _begin_probing(self, shop: Workshop) -> Future[HandlerEnd] | None:
         """On the loop of the handlers: they and the probes may share clients that belong to a loop."""
         if not (self._prober.needed and shop.clock.runs):
             return None
         self._loop = asyncio.get_running_loop()
         return shop.loops.run(self._prober.run)
 
-    async def _end_probing(self, probing: Future[Ended] | None) -> None:
+    async def _end_probing(self, probing: Future[HandlerEnd] | None) -> None:
         if probing is not None:
             self._prober.stop()
             await asyncio.wait((asyncio.wrap_future(probing),), timeout=_PROBES_END_S)
@@ -157,7 +157,7 @@ class Worker:
     async def _lease(self, shop: Workshop, count: int) -> Sequence[Leased]:
         try:
             # Not cancelled by a stop: a lease whose answer nobody reads would have to lapse first.
-            found = await self._door.lease(list(self._handlers), count, self._lease_s, _WAIT_S)
+            found = await self._source.lease(list(self._handlers), count, self._lease_s, _WAIT_S)
         except Away as away:
             if not self._away:
                 self._tell("worker.away", why=away.message)
@@ -174,7 +174,7 @@ class Worker:
         change.cancel()
 
     def _begin(self, shop: Workshop, leased: Leased) -> None:
-        attempt = Attempt(shop, leased, self._handlers[leased.job.topic])
+        attempt = JobAttempt(shop, leased, self._handlers[leased.job.topic])
         task = asyncio.ensure_future(attempt.run())
         self._attempts.add(task)
         task.add_done_callback(self._ended)

@@ -1,8 +1,8 @@
 """The bus: a doorbell between processes. The store is the ledger; losing or doubling a message is harmless.
 
-base      what a bus does                        bell      who waits for which doorbell, in this process
-local     within one process                     nats      JetStream
-subjects  messages as subjects of NATS           consumer  each message handled once, or put aside
+base      what a bus does                  subscriptions  who waits for which message, in this process
+local     within one process               nats           JetStream
+subjects  messages as subjects of NATS     consumer       each message handled once, or put aside
 """
 
 from __future__ import annotations

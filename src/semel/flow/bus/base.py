@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from semel.errors import SemelError
-from semel.flow.bus.bell import Bell
+from semel.flow.bus.subscriptions import Subscriptions
 from semel.flow.model import Message
 from semel.kernel.clock import Clock
 
@@ -47,7 +47,7 @@ class Bus(ABC):
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self.bell = Bell(clock)
+        self.subscriptions = Subscriptions(clock)
 
     @property
     @abstractmethod
@@ -71,11 +71,11 @@ class Bus(ABC):
 
     async def wait(self, tenant: str, topics: Sequence[str], seconds: float) -> None:
         """Returns when a doorbell rings for one of the topics, or when the time is up."""
-        await self.bell.wait(tenant, topics, seconds)
+        await self.subscriptions.wait(tenant, topics, seconds)
 
     def _ring(self, message: Message) -> None:
         if message.topic is not None and message.type in RINGING:
-            self.bell.ring(message.tenant, message.topic)
+            self.subscriptions.ring(message.tenant, message.topic)
 
 
 # After these a job can be leased.

@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from semel.errors import StoreUnavailable
 from semel.flow.bus.base import Bus, BusUnavailable, Delivery, Subscription
-from semel.flow.cabinet import Cabinet
 from semel.flow.dead import letter
+from semel.flow.document_store import DocumentStore
 from semel.flow.inbox import KEPT_US, Busy, Claimed, Handled, Inbox
 from semel.flow.model import Message
 from semel.stores.documents import Draft
@@ -45,7 +45,7 @@ class Consumer:
     def __init__(
         self,
         bus: Bus,
-        cabinet: Cabinet,
+        document_store: DocumentStore,
         name: str,
         handle: Handle,
         *,
@@ -57,15 +57,15 @@ class Consumer:
     ) -> None:
         self.name = name
         self._bus = bus
-        self._cabinet = cabinet
-        self._clock = cabinet.clock
+        self._document_store = document_store
+        self._clock = document_store.clock
         self._handle = handle
         self._about = about
         self._deliveries_max = deliveries_max
         self._limit_s = limit_s
         self._backoff_s = backoff_s
         self._kept_us = kept_us
-        self._inbox = Inbox(cabinet, name, kept_us)
+        self._inbox = Inbox(document_store, name, kept_us)
         self._line: Subscription | None = None
 
     async def run(self) -> None:
@@ -131,7 +131,7 @@ class Consumer:
 
     async def _bury(self, delivery: Delivery, claimed: Claimed, error: str) -> None:
         """Put aside, where people can read and retry it; the bus need not care for it any more."""
-        now_us = await self._insist(delivery, self._cabinet.now_us)
+        now_us = await self._insist(delivery, self._document_store.now_us)
         dead = letter(self.name, delivery.message, delivery.count, error, now_us)
         drafts = (dead.draft(self._kept_us),)
         await self._insist(delivery, lambda: self._inbox.release(claimed, drafts))

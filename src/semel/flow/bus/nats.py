@@ -47,7 +47,7 @@ _PING_S = 10
 T = TypeVar("T")
 
 
-class Link:
+class NatsConnection:
     """One connection, from its beginning to its end."""
 
     def __init__(self, client: Client, closed: asyncio.Event) -> None:
@@ -74,7 +74,7 @@ class NatsBus(Bus):
     def __init__(self, settings: NatsSettings, clock: Clock) -> None:
         super().__init__(clock)
         self.settings = settings
-        self._link: Link | None = None
+        self._link: NatsConnection | None = None
         self._doubtful = False  # the last message was not acknowledged
         self._silent = False  # what is wrong has been logged
         self._staying: asyncio.Task[None] | None = None
@@ -133,7 +133,7 @@ class NatsBus(Bus):
             self._link = None
             await _close(link)
 
-    async def _connect(self) -> Link:
+    async def _connect(self) -> NatsConnection:
         said, closed = self.settings, asyncio.Event()
 
         async def ended() -> None:
@@ -142,7 +142,7 @@ class NatsBus(Bus):
         async def failed(wrong: Exception) -> None:
             log.debug("%s: %s", said.shown, type(wrong).__name__)
 
-        link = Link(Client(), closed)
+        link = NatsConnection(Client(), closed)
         try:
             await link.client.connect(
                 servers=list(said.servers),
@@ -163,7 +163,7 @@ class NatsBus(Bus):
             raise
         return link
 
-    async def _prepare(self, link: Link) -> None:
+    async def _prepare(self, link: NatsConnection) -> None:
         """The stream is there as it should be, and doorbells are heard."""
         await agree(link.stream, self.settings)
         for type_ in sorted(RINGING):
@@ -184,7 +184,7 @@ class NatsBus(Bus):
 
     # --- messages ---------------------------------------------------------------------------------
 
-    def link(self) -> Link:
+    def link(self) -> NatsConnection:
         """The present connection; BusUnavailable if there is none."""
         if self._link is None:
             raise BusUnavailable(f"{self.settings.shown} is not connected.")
@@ -226,7 +226,7 @@ class NatsLine:
     def __init__(self, bus: NatsBus, config: ConsumerConfig) -> None:
         self._bus = bus
         self._config = config
-        self._bound: tuple[Link, JetStreamContext.PullSubscription] | None = None
+        self._bound: tuple[NatsConnection, JetStreamContext.PullSubscription] | None = None
 
     async def next(self, seconds: float) -> NatsDelivery | None:
         pull = await self._pull()
@@ -277,7 +277,7 @@ async def _said(saying: Awaitable[None]) -> None:
         pass
 
 
-async def _close(link: Link) -> None:
+async def _close(link: NatsConnection) -> None:
     try:
         async with asyncio.timeout(_ANSWER_S):
             await link.client.close()

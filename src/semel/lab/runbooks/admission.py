@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import httpx
 
 from semel.kernel.clock import SYSTEM
-from semel.lab.runbooks.book import Book
-from semel.lab.runbooks.served import Server
+from semel.lab.runbooks.runbook import Runbook
+from semel.lab.runbooks.served import ServedGateway
 
 
-async def admission(server: Server, book: Book) -> None:
+async def admission(server: ServedGateway, book: Runbook) -> None:
     """Works in a tenant of its own where it may name one, else in the key's if nobody is at work there.
 
     The limit of the tenant is what it was before, and what was begun has ended.
@@ -44,7 +44,7 @@ class Tenant(NamedTuple):
     max_concurrent_runs: int
 
 
-async def _free_tenant(client: httpx.AsyncClient, book: Book) -> Tenant | None:
+async def _free_tenant(client: httpx.AsyncClient, book: Runbook) -> Tenant | None:
     """The tenant as it is, if nobody is held up by a change of its limit; else it is told why not."""
     answer = await client.get("/api/v1/tenant")
     if not book.check("the tenant and its limit are told", answer.status_code == 200, _seen(answer)):
@@ -59,7 +59,7 @@ async def _free_tenant(client: httpx.AsyncClient, book: Book) -> Tenant | None:
     return tenant if book.check("nobody is at work in the tenant", not live, seen) else None
 
 
-async def _one_slot(client: httpx.AsyncClient, book: Book, workflow: str, mark: str, tenant: str) -> None:
+async def _one_slot(client: httpx.AsyncClient, book: Runbook, workflow: str, mark: str, tenant: str) -> None:
     """Limit 1; fill it; 429 with a key; free it; the same key starts a run; the record maps to it."""
     limited = await _limit(client, tenant, 1)
     if not book.check("the tenant has room for 1 run", limited.status_code == 200, _seen(limited)):
@@ -93,7 +93,7 @@ async def _one_slot(client: httpx.AsyncClient, book: Book, workflow: str, mark: 
     book.check("the key with another payload is refused", other.status_code == 422, _seen(other))
 
 
-async def _crowd(client: httpx.AsyncClient, book: Book, workflow: str, mark: str, tenant: str) -> None:
+async def _crowd(client: httpx.AsyncClient, book: Runbook, workflow: str, mark: str, tenant: str) -> None:
     """Limit 2 and ten at once: two and eight; twenty with one key: one run."""
     await _end_all(client, workflow)
     limited = await _limit(client, tenant, 2)
@@ -113,7 +113,7 @@ async def _crowd(client: httpx.AsyncClient, book: Book, workflow: str, mark: str
     book.check("twenty callers with one key: one run", good, f"{len(runs)} run, answers {dict(codes)}")
 
 
-async def _define(client: httpx.AsyncClient, book: Book, workflow: str) -> bool:
+async def _define(client: httpx.AsyncClient, book: Runbook, workflow: str) -> bool:
     answer = await client.put(f"/api/v1/workflows/{workflow}", json={"steps": []})
     return book.check("a workflow of our own", answer.status_code == 200, _seen(answer))
 

@@ -10,8 +10,8 @@ import httpx
 import orjson
 
 from semel.kernel.clock import SYSTEM
-from semel.lab.runbooks.book import Book
-from semel.lab.runbooks.served import Server
+from semel.lab.runbooks.runbook import Runbook
+from semel.lab.runbooks.served import ServedGateway
 
 _OTHER = {"approve": "reject", "reject": "approve"}
 _PAST = {"approve": "approved", "reject": "rejected"}
@@ -29,7 +29,7 @@ class People(NamedTuple):
     approver: httpx.AsyncClient
 
 
-async def approvals(server: Server, book: Book) -> None:
+async def approvals(server: ServedGateway, book: Runbook) -> None:
     """Two runs of a workflow of its own, each with a step that waits: one is approved, one rejected."""
     workflow = f"runbook-{SYSTEM.token().hex()[:12]}"
     address = f"/api/v1/workflows/{workflow}"
@@ -45,7 +45,7 @@ async def approvals(server: Server, book: Book) -> None:
             await submitter.delete(address)
 
 
-async def _in_a_run(people: People, book: Book, workflow: str, verb: str) -> None:
+async def _in_a_run(people: People, book: Runbook, workflow: str, verb: str) -> None:
     """The decision in a run of its own, which has ended afterwards."""
     started = await people.submitter.post(f"{workflow}/runs", json={"amount_minor": 1_400_000})
     waiting = _said(started).get("status") == "waiting"
@@ -59,7 +59,7 @@ async def _in_a_run(people: People, book: Book, workflow: str, verb: str) -> Non
         await people.submitter.post(f"{run}/cancel")
 
 
-async def _once(people: People, book: Book, verb: str, job_id: str) -> None:
+async def _once(people: People, book: Runbook, verb: str, job_id: str) -> None:
     """Not by who asked; then by somebody else, five times more at once, and the other way round."""
     address, past = f"/api/v1/approvals/{job_id}", _PAST[verb]
     own = await people.submitter.post(f"{address}/{verb}", json={})
@@ -81,7 +81,7 @@ async def _once(people: People, book: Book, verb: str, job_id: str) -> None:
     await _afterwards(people, book, verb, job_id)
 
 
-async def _afterwards(people: People, book: Book, verb: str, job_id: str) -> None:
+async def _afterwards(people: People, book: Runbook, verb: str, job_id: str) -> None:
     """What is kept of it: the next state of the job, and the id of the one message."""
     job = _said(await people.submitter.get(f"/api/v1/jobs/{job_id}"))
     message_id = job.get("bus_msg_id")

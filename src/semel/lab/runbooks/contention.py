@@ -20,11 +20,11 @@ import orjson
 
 from semel.errors import SemelError
 from semel.flow.flow import Flow, Policy
-from semel.flow.gate import LockPolicy
+from semel.flow.lock import LockPolicy
 from semel.flow.values import Caller
 from semel.kernel.clock import SYSTEM
-from semel.lab.runbooks.book import Book
-from semel.lab.runbooks.served import Server
+from semel.lab.runbooks.runbook import Runbook
+from semel.lab.runbooks.served import ServedGateway
 from semel.stores.base import Store
 
 CALLERS, BURST = 100, 10
@@ -59,7 +59,7 @@ class Variant(NamedTuple):
 
 
 @dataclass
-class Outcome:
+class Trial:
     """What happened, in seconds since the callers began."""
 
     variant: Variant
@@ -111,9 +111,9 @@ def server_variants(callers: int = CALLERS, burst: int = BURST) -> Iterator[Vari
             yield Variant("the server's own", client, count)
 
 
-async def on_store(store: Store, variant: Variant, time_s: float = TIME_S) -> Outcome:
+async def on_store(store: Store, variant: Variant, time_s: float = TIME_S) -> Trial:
     """The variant on a store, in this process: nothing but admission is measured."""
-    outcome = Outcome(variant)
+    outcome = Trial(variant)
 
     def looked() -> None:
         outcome.looks.append(time.perf_counter() - began)
@@ -137,7 +137,7 @@ async def on_store(store: Store, variant: Variant, time_s: float = TIME_S) -> Ou
     return await _crowd(outcome, start, end, began, time_s)
 
 
-async def on_server(server: Server, variant: Variant, time_s: float = TIME_S) -> Outcome:
+async def on_server(server: ServedGateway, variant: Variant, time_s: float = TIME_S) -> Trial:
     """The variant's clients against a gateway, by whatever strategy it has."""
     workflow = f"contention-{SYSTEM.token().hex()[:12]}"
     async with server.client() as client:
@@ -156,12 +156,12 @@ async def on_server(server: Server, variant: Variant, time_s: float = TIME_S) ->
             await client.post(f"/api/v1/runs/{run_id}/complete", json={"status": "succeeded"})
 
         try:
-            return await _crowd(Outcome(variant), start, end, time.perf_counter(), time_s)
+            return await _crowd(Trial(variant), start, end, time.perf_counter(), time_s)
         finally:
             await client.delete(f"/api/v1/workflows/{workflow}")
 
 
-async def _crowd(outcome: Outcome, start: Start, end: End, began: float, time_s: float) -> Outcome:
+async def _crowd(outcome: Trial, start: Start, end: End, began: float, time_s: float) -> Trial:
     """Everyone begins at once and comes back until admitted."""
     active = 0
     give_up = began + time_s
@@ -207,7 +207,7 @@ async def _wait(_: str, __: Sequence[str], seconds: float) -> None:
     await SYSTEM.asleep(seconds)
 
 
-def judge(book: Book, outcomes: Sequence[Outcome]) -> None:
+def judge(book: Runbook, outcomes: Sequence[Trial]) -> None:
     """What has to hold under any contention: the limit, for everyone, and nothing but 200, 429 and 503."""
     for outcome in outcomes:
         name = outcome.variant.name

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from semel.errors import OpenError
-from semel.lab.runbooks.contention import Outcome
+from semel.lab.runbooks.contention import Trial
 
 COLUMNS = (
     "STRATEGY",
@@ -49,7 +49,7 @@ KEYS = (
 _SLICE_S, _SLICES = 0.01, 100
 
 
-def row(outcome: Outcome) -> tuple[str, ...]:
+def row(outcome: Trial) -> tuple[str, ...]:
     variant = outcome.variant
     return (
         variant.strategy,
@@ -69,7 +69,7 @@ def row(outcome: Outcome) -> tuple[str, ...]:
     )
 
 
-def write(folder: Path, outcomes: Sequence[Outcome]) -> Path:
+def write(folder: Path, outcomes: Sequence[Trial]) -> Path:
     """The page, with its plots beside it."""
     pyplot = _pyplot()
     folder.mkdir(parents=True, exist_ok=True)
@@ -103,7 +103,7 @@ def _pyplot() -> Any:
     return pyplot
 
 
-def _plot_looks(pyplot: Any, outcomes: Sequence[Outcome]) -> Any:
+def _plot_looks(pyplot: Any, outcomes: Sequence[Trial]) -> Any:
     """One small picture for each way to lock, all to one scale: bursts stand out beside a steady hum."""
     locked = [outcome for outcome in outcomes if outcome.looks] or list(outcomes[:1])
     columns = len({outcome.variant.callers for outcome in locked})
@@ -121,7 +121,7 @@ def _plot_looks(pyplot: Any, outcomes: Sequence[Outcome]) -> Any:
     return figure
 
 
-def _looks_by_slice(outcome: Outcome) -> list[int]:
+def _looks_by_slice(outcome: Trial) -> list[int]:
     counts = [0] * _SLICES
     for at in outcome.looks:
         if (slot := int(at / _SLICE_S)) < _SLICES:
@@ -129,8 +129,8 @@ def _looks_by_slice(outcome: Outcome) -> list[int]:
     return counts
 
 
-def _plot_latency(pyplot: Any, outcomes: Sequence[Outcome]) -> Any:
-    def draw(panel: Any, outcome: Outcome) -> None:
+def _plot_latency(pyplot: Any, outcomes: Sequence[Trial]) -> Any:
+    def draw(panel: Any, outcome: Trial) -> None:
         took = sorted(1000 * took for _, took, _ in outcome.requests)
         panel.plot(took, _parts(len(took), len(took)), label=_label(outcome))
         panel.set_xscale("log")
@@ -138,8 +138,8 @@ def _plot_latency(pyplot: Any, outcomes: Sequence[Outcome]) -> Any:
     return _by_callers(pyplot, outcomes, draw, "ms", "share of requests")
 
 
-def _plot_admitted(pyplot: Any, outcomes: Sequence[Outcome]) -> Any:
-    def draw(panel: Any, outcome: Outcome) -> None:
+def _plot_admitted(pyplot: Any, outcomes: Sequence[Trial]) -> Any:
+    def draw(panel: Any, outcome: Trial) -> None:
         times = sorted(at for at, _ in outcome.admitted)
         panel.step(times, _parts(len(times), outcome.variant.callers), label=_label(outcome))
 
@@ -147,7 +147,7 @@ def _plot_admitted(pyplot: Any, outcomes: Sequence[Outcome]) -> Any:
 
 
 def _by_callers(
-    pyplot: Any, outcomes: Sequence[Outcome], draw: Callable[[Any, Outcome], None], across: str, up: str
+    pyplot: Any, outcomes: Sequence[Trial], draw: Callable[[Any, Trial], None], across: str, up: str
 ) -> Any:
     """One picture for each number of callers, side by side."""
     counts = sorted({outcome.variant.callers for outcome in outcomes})
@@ -167,7 +167,7 @@ def _parts(count: int, of: int) -> list[float]:
     return [(number + 1) / of for number in range(count)]
 
 
-def _label(outcome: Outcome) -> str:
+def _label(outcome: Trial) -> str:
     return f"{outcome.variant.strategy}, client {outcome.variant.client}"
 
 
@@ -181,7 +181,7 @@ img{max-width:100%}
 """
 
 
-def _page(outcomes: Sequence[Outcome], plots: dict[str, str]) -> str:
+def _page(outcomes: Sequence[Trial], plots: dict[str, str]) -> str:
     head = "".join(f"<th>{html.escape(name)}</th>" for name in COLUMNS)
     body = "".join(
         "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row(outcome)) + "</tr>"

@@ -25,7 +25,7 @@ _HEARTBEAT_S = 0.05
 
 
 @dataclass(frozen=True)
-class Server:
+class ServedGateway:
     """Where the gateway is and how people are told apart there: by keys, or on a --dev gateway by name."""
 
     url: str
@@ -54,7 +54,7 @@ class Server:
 
 
 @contextmanager
-def own_gateway(store: str | None = None, tenant: str = "runbook", **flags: str) -> Iterator[Server]:
+def own_gateway(store: str | None = None, tenant: str = "runbook", **flags: str) -> Iterator[ServedGateway]:
     """A --dev gateway of our own on this store, or on SQLite in a temporary folder; gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="semel-runbook-") as folder:
         url = store or f"sqlite:///{Path(folder) / 'semel.db'}"
@@ -65,7 +65,7 @@ def own_gateway(store: str | None = None, tenant: str = "runbook", **flags: str)
         with log.open("wb") as output:
             process = subprocess.Popen(command, stdout=output, stderr=output, env=_environment())
         try:
-            server = Server(f"http://127.0.0.1:{port}", tenant=tenant)
+            server = ServedGateway(f"http://127.0.0.1:{port}", tenant=tenant)
             _wait_until_ready(server, process, log)
             yield server
         finally:
@@ -86,7 +86,7 @@ def _free_port() -> int:
         return port
 
 
-def _wait_until_ready(server: Server, process: subprocess.Popen[Any], log: Path) -> None:
+def _wait_until_ready(server: ServedGateway, process: subprocess.Popen[Any], log: Path) -> None:
     give_up = SYSTEM.monotonic() + _START_S
     while SYSTEM.monotonic() < give_up and process.poll() is None:
         try:

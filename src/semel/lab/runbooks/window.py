@@ -16,14 +16,14 @@ from typing import Any
 
 from semel.lab import entity_traffic as traffic
 from semel.lab.entity_traffic import DAILY, DAYS, HOSTILE, Life
-from semel.lab.runbooks.book import Book
-from semel.lab.runbooks.window_work import Work, measure
+from semel.lab.runbooks.runbook import Runbook
+from semel.lab.runbooks.window_work import WindowWork, measure
 from semel.windows.entity import DedupWindow
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 
 # Searching the keys would make it a hundred times as much. Times are shown and decide nothing: they are those
-# of a machine and of whoever else is on it. `semel bench` measures more closely.
+# of a machine and of whoever else is on it. `make bench` measures more closely.
 _MORE_MAX = 2
 
 # The best of some turns: whatever disturbs only makes it slower.
@@ -44,12 +44,12 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Seen:
+class WindowFigures:
     """Everything that was measured."""
 
     lives: tuple[Life, ...]
     costs: tuple[Cost, ...]
-    works: tuple[Work, ...]
+    works: tuple[WindowWork, ...]
 
     def data(self) -> dict[str, Any]:
         return {
@@ -62,7 +62,7 @@ class Seen:
         }
 
 
-def window(book: Book, days: int = DAYS, sizes: Sequence[int] = SIZES) -> Seen:
+def window(book: Runbook, days: int = DAYS, sizes: Sequence[int] = SIZES) -> WindowFigures:
     """The checks are in the book."""
     daily, hostile = traffic.live(DAILY, days), traffic.live(HOSTILE, days)
     _check_daily(book, daily)
@@ -72,10 +72,10 @@ def window(book: Book, days: int = DAYS, sizes: Sequence[int] = SIZES) -> Seen:
     works = measure(sizes[0]), measure(sizes[-2])
     _check_works(book, *works)
     costs = tuple(_cost(size) for size in sizes)
-    return Seen((daily, hostile), costs, works)
+    return WindowFigures((daily, hostile), costs, works)
 
 
-def _check_daily(book: Book, life: Life) -> None:
+def _check_daily(book: Runbook, life: Life) -> None:
     dropped, expected = life.window_dropped, life.map_dropped
     book.check(
         "daily: every repeat is dropped, as by a map that never forgets",
@@ -88,7 +88,7 @@ def _check_daily(book: Book, life: Life) -> None:
     book.check("daily: never more keys than three days bring", held <= most, f"{held} keys, at most {most}")
 
 
-def _check_hostile(book: Book, life: Life) -> None:
+def _check_hostile(book: Runbook, life: Life) -> None:
     bound = HOSTILE.max_keys or 0
     held = max(sample.window_keys for sample in life.samples)
     book.check("hostile: never more keys than the bound", held <= bound, f"{held} keys, at most {bound}")
@@ -105,14 +105,14 @@ def _check_hostile(book: Book, life: Life) -> None:
     )
 
 
-def _check_restart(book: Book, window: DedupWindow) -> None:
+def _check_restart(book: Runbook, window: DedupWindow) -> None:
     state = window.to_state()
     again = DedupWindow.from_state(json.loads(json.dumps(state)))
     same = again.to_state() == state and again.covered_since == window.covered_since
     book.check("a restart by way of JSON changes nothing", same, f"{len(again)} keys")
 
 
-def _check_memory(book: Book, keys: int) -> None:
+def _check_memory(book: Runbook, keys: int) -> None:
     gc.collect()
     tracemalloc.start()
     try:
@@ -127,12 +127,12 @@ def _check_memory(book: Book, keys: int) -> None:
     book.check("the memory of what is forgotten is given back", left < full * _LEFT_MAX, seen)
 
 
-def _check_works(book: Book, few: Work, many: Work) -> None:
+def _check_works(book: Runbook, few: WindowWork, many: WindowWork) -> None:
     _check_flat(book, "push", many.keys, few.push, many.push)
     _check_flat(book, "evict, per key", many.keys, few.evict, many.evict)
 
 
-def _check_flat(book: Book, what: str, keys: int, few: float, many: float) -> None:
+def _check_flat(book: Runbook, what: str, keys: int, few: float, many: float) -> None:
     name = f"{what}: does not grow with the window"
     book.check(name, many <= few * _MORE_MAX, f"{many:.1f} steps with {keys:,} keys, {few:.1f} with few")
 

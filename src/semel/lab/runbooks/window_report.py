@@ -8,7 +8,7 @@ from typing import Any
 
 from semel.errors import OpenError
 from semel.lab.entity_traffic import PAYLOAD_BYTES_MAX, Life
-from semel.lab.runbooks.window import Seen
+from semel.lab.runbooks.window import WindowFigures
 
 GROWTH = ("TRAFFIC", "DAY", "KEYS, MAP", "KEYS, WINDOW", "CARRIED, MAP", "CARRIED, WINDOW")
 COSTS = ("LIVE KEYS", "PUSH µs", "EVICT µs PER KEY", "STATE BYTES PER KEY", "STATE BYTES")
@@ -17,7 +17,7 @@ COSTS = ("LIVE KEYS", "PUSH µs", "EVICT µs PER KEY", "STATE BYTES PER KEY", "S
 _SHOWN_EVERY = 12
 
 
-def growth_rows(seen: Seen) -> Iterator[tuple[str, ...]]:
+def growth_rows(seen: WindowFigures) -> Iterator[tuple[str, ...]]:
     for life in seen.lives:
         shown = [*life.samples[:-1:_SHOWN_EVERY], life.last]
         for one in shown:
@@ -25,7 +25,7 @@ def growth_rows(seen: Seen) -> Iterator[tuple[str, ...]]:
             yield life.traffic.name, str(one.day), *(f"{number:,}" for number in numbers)
 
 
-def cost_rows(seen: Seen) -> Iterator[tuple[str, ...]]:
+def cost_rows(seen: WindowFigures) -> Iterator[tuple[str, ...]]:
     for cost in seen.costs:
         yield (
             f"{cost.keys:,}",
@@ -36,7 +36,7 @@ def cost_rows(seen: Seen) -> Iterator[tuple[str, ...]]:
         )
 
 
-def write(folder: Path, seen: Seen) -> Path:
+def write(folder: Path, seen: WindowFigures) -> Path:
     """The plot, in the folder. OpenError if there is nothing to draw with."""
     pyplot = _pyplot()
     folder.mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ def _plot_life(axes: Any, life: Life) -> None:
     )
 
 
-def _plot_costs(axes: Any, seen: Seen) -> None:
+def _plot_costs(axes: Any, seen: WindowFigures) -> None:
     keys = [cost.keys for cost in seen.costs]
     axes.plot(keys, [cost.push_us for cost in seen.costs], marker="o", label="push of a new key")
     axes.plot(keys, [cost.evict_us for cost in seen.costs], marker="s", label="evict, per key")

@@ -20,7 +20,7 @@ _PUSHES = 200
 
 
 @dataclass(frozen=True)
-class Work:
+class WindowWork:
     """What a window of so many live keys does for one push of a new key, and for each key that it forgets."""
 
     keys: int
@@ -43,7 +43,7 @@ class _WatchedKey(str):
         return str.__eq__(self, other)
 
 
-def measure(keys: int) -> Work:
+def measure(keys: int) -> WindowWork:
     window = _full(keys)
     events = [(_WatchedKey(name), at) for name, at in traffic.next_events(keys, _PUSHES)]
 
@@ -56,7 +56,7 @@ def measure(keys: int) -> Work:
     later = since + window.max_age + timedelta(milliseconds=gone)
     before = len(window)
     evict = _steps(lambda: window.evict(later))
-    return Work(keys, push, evict / max(1, before - len(window)))
+    return WindowWork(keys, push, evict / max(1, before - len(window)))
 
 
 def _full(keys: int) -> DedupWindow:

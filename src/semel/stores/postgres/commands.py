@@ -24,9 +24,9 @@ from semel.kernel.record import (
 from semel.stores.postgres import statements as sql
 from semel.stores.postgres.packing import binaries, numbers, texts, truths
 from semel.stores.postgres.rows import record_at
-from semel.stores.postgres.statements import Step
+from semel.stores.postgres.statements import Statement
 from semel.stores.postgres.trouble import Failure
-from semel.stores.postgres.wire import Link, Rows
+from semel.stores.postgres.wire import PostgresConnection, Rows
 
 Packed = list[bytes]
 
@@ -129,7 +129,7 @@ def _amend(commands: Sequence[Amend]) -> Packed:
     ]
 
 
-_STEPS: dict[type, tuple[Step, Callable[[Any], Packed]]] = {
+_STEPS: dict[type, tuple[Statement, Callable[[Any], Packed]]] = {
     Look: (sql.LOOK, _look),
     Claim: (sql.CLAIM, _claim),
     Retake: (sql.RETAKE, _retake),
@@ -171,7 +171,7 @@ class Asked:
         """Positions of those that have no reply yet."""
         return [number for number, reply in enumerate(self.replies) if reply is None]
 
-    def run(self, link: Link, common: Sequence[bytes | None]) -> None:
+    def run(self, link: PostgresConnection, common: Sequence[bytes | None]) -> None:
         """One statement for all that are open. Some may stay open: the record changed under the statement.
 
         A record that refuses the command was read by the statement's own snapshot, so the reply is true of

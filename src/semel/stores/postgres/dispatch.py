@@ -25,7 +25,7 @@ from typing import Any
 from semel.errors import SemelError, StoreUnavailable
 from semel.kernel.clock import SYSTEM
 from semel.kernel.record import Address, Command, Reply
-from semel.kernel.waiting import Gates, ServingThread, alone, inside, on_main_thread
+from semel.kernel.waiting import ServingThread, WaitingThreads, alone, inside, on_main_thread
 from semel.stores.base import Waiters
 from semel.stores.documents import Commit, Committed
 from semel.stores.postgres import trouble
@@ -117,7 +117,7 @@ class Dispatch:
         """As new, without touching what was open: for the child of a fork."""
         self._waiters = waiters
         self._lock = threading.Lock()
-        self._changed = Gates()
+        self._changed = WaitingThreads()
         self._queue: deque[Work] = deque()
         self._flying: set[Work] = set()  # the first of each batch that is under way
         self._under_way: dict[bytes, list[Work]] = {}  # and the batch of each digest

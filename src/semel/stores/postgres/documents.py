@@ -17,9 +17,9 @@ from semel.stores.documents import (
     Count,
     Document,
     Draft,
+    Entry,
     Fetch,
     Fetched,
-    Place,
     Scan,
     Scanned,
     Tenants,
@@ -37,12 +37,12 @@ from semel.stores.postgres.packing import (
     unescaped,
 )
 from semel.stores.postgres.trouble import Failure
-from semel.stores.postgres.wire import Link, Row
+from semel.stores.postgres.wire import PostgresConnection, Row
 
 # Beyond every score, which are below 2^53 either way.
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 
-# No shelf has as many; and the server may add to it without running over.
+# No index has as many; and the server may add to it without running over.
 _LIMIT_MAX = 1 << 53
 
 # Columns of an answer to a commit (schema/0003.sql): from the last one on, a document that was found.
@@ -81,7 +81,7 @@ class Commits:
         """Whether each leaves its tag behind; else its events would be told again after a lost reply."""
         return all(commit.put or not commit.events for commit in self._commits)
 
-    def run(self, link: Link, common: Sequence[bytes | None]) -> None:
+    def run(self, link: PostgresConnection, common: Sequence[bytes | None]) -> None:
         """All of them have their reply, by one statement. It may be repeated: a tag tells what was done."""
         now, audit, _ = common
         told = _told(self._commits) if audit == truth(True) else _NOTHING_TOLD
@@ -103,8 +103,8 @@ def _packed(commits: Sequence[Commit]) -> list[bytes]:
     expected = [commit.expect for commit in commits]
     put = [_last_of_each_id(commit.put) for commit in commits]
     drop = [commit.drop for commit in commits]
-    room = [commit.room for commit in commits]
-    drafts, rooms = list(chain(*put)), list(chain(*room))
+    capacity = [commit.capacity for commit in commits]
+    drafts, capacities = list(chain(*put)), list(chain(*capacity))
     return [
         texts([commit.tenant for commit in commits]),
         texts([commit.tag for commit in commits]),
@@ -114,12 +114,12 @@ def _packed(commits: Sequence[Commit]) -> list[bytes]:
         _ends(put),
         texts([draft.id for draft in drafts]),
         binaries([draft.body for draft in drafts]),
-        texts([_written(draft.places) for draft in drafts]),
+        texts([_written(draft.entries) for draft in drafts]),
         _ends(drop),
         texts(list(chain(*drop))),
-        _ends(room),
-        texts([each.shelf for each in rooms]),
-        numbers([min(each.limit, _LIMIT_MAX) for each in rooms]),
+        _ends(capacity),
+        texts([each.index_name for each in capacities]),
+        numbers([min(each.limit, _LIMIT_MAX) for each in capacities]),
     ]
 
 
@@ -149,7 +149,7 @@ def _ends(parts: Iterable[Any]) -> bytes:
 
 
 def _last_of_each_id(drafts: Sequence[Draft]) -> list[Draft]:
-    """A statement writes a row once: of drafts for one id the last counts, at the place of the first."""
+    """A statement writes a row once: of drafts for one id the last counts, in the position of the first."""
     return list({draft.id: draft for draft in drafts}.values())
 
 
@@ -159,7 +159,7 @@ def _judged(commit: Commit, rows: Sequence[Row]) -> Committed | Exception:
         if first[_DONE]:
             return Committed(True, first[_NOW], {})
         if first[_FULL] is not None:
-            return Committed(False, first[_NOW], {}, commit.room[first[_FULL] - 1], first[_STANDING])
+            return Committed(False, first[_NOW], {}, commit.capacity[first[_FULL] - 1], first[_STANDING])
         return Committed(False, first[_NOW], {row[_FOUND]: _found(row[_FOUND:]) for row in rows})
     except StoreCorrupt as damage:
         return damage
@@ -173,7 +173,7 @@ class DocumentAnswers:
 
     def __init__(self, now: Callable[[], bytes | None]) -> None:
         self._now = now
-        self.answers: dict[type, Callable[[Link, Any], Any]] = {
+        self.answers: dict[type, Callable[[PostgresConnection, Any], Any]] = {
             Fetch: self._fetch,
             Scan: self._scan,
             Count: self._count,
@@ -181,58 +181,58 @@ class DocumentAnswers:
             Weigh: self._weigh,
         }
 
-    def _fetch(self, link: Link, query: Fetch) -> Fetched:
+    def _fetch(self, link: PostgresConnection, query: Fetch) -> Fetched:
         ids = texts(list(dict.fromkeys(query.ids)))
         rows = link.run(sql.FETCH_DOCUMENTS, (self._now(), text(query.tenant), ids))
         found = (_found(row[1:]) for row in rows)
         return Fetched(rows[0][0], {document.id: document for document in found if document})
 
-    def _scan(self, link: Link, query: Scan) -> Scanned:
+    def _scan(self, link: PostgresConnection, query: Scan) -> Scanned:
         step, begin = (sql.SCAN_NEWEST, _HIGHEST) if query.newest else (sql.SCAN_OLDEST, _LOWEST)
         score, id_ = query.after or (begin, "")
         upto = _HIGHEST if query.upto is None else query.upto
-        where = (text(query.tenant), text(query.shelf), number(score), text(id_), number(upto))
+        where = (text(query.tenant), text(query.index), number(score), text(id_), number(upto))
         rows = link.run(step, (self._now(), *where, number(query.limit)))
-        return Scanned(rows[0][0], [_standing(query.shelf, row) for row in rows if row[1] is not None])
+        return Scanned(rows[0][0], [_standing(query.index, row) for row in rows if row[1] is not None])
 
-    def _count(self, link: Link, query: Count) -> int:
-        ((count,),) = link.run(sql.COUNT_DOCUMENTS, (text(query.tenant), text(query.shelf)))
+    def _count(self, link: PostgresConnection, query: Count) -> int:
+        ((count,),) = link.run(sql.COUNT_DOCUMENTS, (text(query.tenant), text(query.index)))
         return int(count)
 
-    def _weigh(self, link: Link, query: Weigh) -> int:
+    def _weigh(self, link: PostgresConnection, query: Weigh) -> int:
         ((number_of_bytes,),) = link.run(sql.WEIGH_DOCUMENTS, (text(query.tenant),))
         return int(number_of_bytes)
 
-    def _tenants(self, link: Link, query: Tenants) -> Sequence[str]:
-        rows = link.run(sql.FIND_TENANTS, (self._now(), text(query.shelf), number(query.upto)))
+    def _tenants(self, link: PostgresConnection, query: Tenants) -> Sequence[str]:
+        rows = link.run(sql.FIND_TENANTS, (self._now(), text(query.index), number(query.upto)))
         return [tenant for (tenant,) in rows]
 
 
-def _standing(shelf: str, row: Row) -> Document:
-    """The document of a place, which says itself that it stands there; else one of them is damaged."""
+def _standing(index: str, row: Row) -> Document:
+    """The document of an entry, which says itself that it stands there; else one of them is damaged."""
     document = _found(row[2:])
-    if document is None or Place(shelf, row[1]) not in document.places:
-        raise StoreCorrupt("A shelf and the document on it contradict each other; nothing was done.")
+    if document is None or Entry(index, row[1]) not in document.entries:
+        raise StoreCorrupt("An index and the document on it contradict each other; nothing was done.")
     return document
 
 
 def _found(row: Row) -> Document | None:
     """The document in a row of its columns; None if there is none."""
-    id_, tag, body, places = row
+    id_, tag, body, entries = row
     if tag is None:
         return None
-    return Document(id_, body, tag, _read(places))
+    return Document(id_, body, tag, _read(entries))
 
 
-def _written(places: Iterable[Place]) -> str:
-    return orjson.dumps([(escaped(place.shelf), place.score) for place in places]).decode()
+def _written(entries: Iterable[Entry]) -> str:
+    return orjson.dumps([(escaped(entry.index_name), entry.score) for entry in entries]).decode()
 
 
-def _read(written: str) -> tuple[Place, ...]:
-    places = orjson.loads(written)
-    if type(places) is not list or not all(map(_is_place, places)):
-        raise StoreCorrupt("A document's places are damaged; nothing was done.")
-    return tuple(Place(unescaped(shelf), score) for shelf, score in places)
+def _read(written: str) -> tuple[Entry, ...]:
+    entries = orjson.loads(written)
+    if type(entries) is not list or not all(map(_is_place, entries)):
+        raise StoreCorrupt("A document's entries are damaged; nothing was done.")
+    return tuple(Entry(unescaped(index), score) for index, score in entries)
 
 
 def _is_place(value: Any) -> bool:

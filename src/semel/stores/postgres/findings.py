@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from semel.kernel.clock import rfc3339
 from semel.stores.base import Finding
 from semel.stores.postgres import statements as sql
-from semel.stores.postgres.wire import Link
+from semel.stores.postgres.wire import PostgresConnection
 
 # A machine's clock is rarely off by more; a newer event than this means that it was set back.
 _CLOCK_SLACK_US = 2_000_000
@@ -19,7 +19,7 @@ _UNSEALED_MAX = 100_000
 _TRANSACTION_S_MAX = 600
 
 
-def settings(link: Link) -> dict[str, str]:
+def settings(link: PostgresConnection) -> dict[str, str]:
     return dict(link.run(sql.SETTINGS))
 
 
@@ -58,7 +58,7 @@ def _replication(known: Mapping[str, str]) -> str:
     return f"a standby of {standbys} has it on its disk, so a failover to it loses nothing"
 
 
-def of(link: Link, known: Mapping[str, str], now: bytes | None, audited: bool) -> list[Finding]:
+def of(link: PostgresConnection, known: Mapping[str, str], now: bytes | None, audited: bool) -> list[Finding]:
     ((now_us, newest_us, unsealed, oldest_s, rows, dead),) = link.run(sql.HEALTH, (now,))
     return [
         *_settings(known, audited),

@@ -17,7 +17,7 @@ from semel.kernel.waiting import entering
 from semel.stores.base import Waiters
 from semel.stores.postgres import statements as sql
 from semel.stores.postgres.packing import binaries, digest
-from semel.stores.postgres.wire import Link
+from semel.stores.postgres.wire import PostgresConnection
 
 # Nothing hangs on this look but what a broken connection could have swallowed.
 _LOOK_AGAIN_S = 1.0
@@ -30,13 +30,17 @@ class Listener:
     """A thread that runs while somebody waits."""
 
     def __init__(
-        self, connect: Callable[[], Link], channel: str, now: Callable[[], bytes | None], waiters: Waiters
+        self,
+        connect: Callable[[], PostgresConnection],
+        channel: str,
+        now: Callable[[], bytes | None],
+        waiters: Waiters,
     ) -> None:
         self._connect = connect
         self._channel = channel
         self._now = now
-        self._link: Link | None = None
-        self._orphans: list[Link] = []
+        self._link: PostgresConnection | None = None
+        self._orphans: list[PostgresConnection] = []
         self.renew(waiters)
 
     def renew(self, waiters: Waiters) -> None:

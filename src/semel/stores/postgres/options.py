@@ -28,7 +28,7 @@ POOL, POOL_MAX = 8, 64
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class PostgresOptions:
     conninfo: str
     schema: str
     pool: int
@@ -40,7 +40,7 @@ class Options:
         return f"Options(schema={self.schema!r})"
 
 
-def read(url: StoreUrl) -> Options:
+def read(url: StoreUrl) -> PostgresOptions:
     """The options; OpenError, which tells no password, if the URL cannot be understood."""
     for name in ("password", "sslpassword"):
         if url.option(name, ""):
@@ -54,7 +54,7 @@ def read(url: StoreUrl) -> Options:
         _seconds(url, "timeout", TIMEOUT),
         _seconds(url, "connect_timeout", CONNECT_TIMEOUT),
     )
-    return Options(
+    return PostgresOptions(
         conninfo=_conninfo(url, timeout_s),
         schema=url.option("schema", "semel"),
         pool=_pool(url),

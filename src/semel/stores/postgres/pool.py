@@ -10,34 +10,34 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from semel.kernel.waiting import Gates
+from semel.kernel.waiting import WaitingThreads
 from semel.stores.postgres import trouble
 from semel.stores.postgres.trouble import Failure
-from semel.stores.postgres.wire import Link
+from semel.stores.postgres.wire import PostgresConnection
 
 
-class Place:
+class PoolSlot:
     """Room for one connection, and the connection of whoever is there."""
 
     __slots__ = ("link",)
 
     def __init__(self) -> None:
-        self.link: Link | None = None
+        self.link: PostgresConnection | None = None
 
 
 # A parent's connections in its forked child: collecting one would say goodbye on the parent's socket.
-_orphans: list[Link | Place] = []
+_orphans: list[PostgresConnection | PoolSlot] = []
 
 
 class Pool:
     """The connection used last is used next, because its server process is warm."""
 
-    def __init__(self, connect: Callable[[], Link], size: int, patience_s: float) -> None:
+    def __init__(self, connect: Callable[[], PostgresConnection], size: int, patience_s: float) -> None:
         self._connect = connect
         self._size = size
         self._patience_s = patience_s
-        self._inside: set[Place] = set()
-        self._idle: list[Link] = []
+        self._inside: set[PoolSlot] = set()
+        self._idle: list[PostgresConnection] = []
         self.renew()
 
     def renew(self) -> None:
@@ -45,15 +45,15 @@ class Pool:
         _orphans.extend(self._idle)
         _orphans.extend(self._inside)
         self._lock = threading.Lock()
-        self._gates = Gates()
+        self._gates = WaitingThreads()
         self._idle = []
         self._inside = set()
         self._closed = False
 
     @contextmanager
-    def link(self) -> Iterator[Link]:
+    def link(self) -> Iterator[PostgresConnection]:
         """A connection with no transaction open on it; it comes back, unless it broke."""
-        place = Place()
+        place = PoolSlot()
         try:
             yield self.enter(place)
             self.leave(place)
@@ -63,7 +63,7 @@ class Pool:
                 self.forget_idle()
             raise
 
-    def enter(self, place: Place) -> Link:
+    def enter(self, place: PoolSlot) -> PostgresConnection:
         """A connection for this place. Whatever comes of it, the place has to be left."""
         if self._closed:
             raise trouble.closed()
@@ -72,14 +72,14 @@ class Pool:
         link = place.link = self._next()
         return link
 
-    def _let_in(self, place: Place) -> bool:
+    def _let_in(self, place: PoolSlot) -> bool:
         with self._lock:
             if len(self._inside) >= self._size:
                 return False
             self._inside.add(place)
             return True
 
-    def _next(self) -> Link:
+    def _next(self) -> PostgresConnection:
         while True:
             try:
                 link = self._idle.pop()
@@ -88,7 +88,7 @@ class Pool:
             if not link.broken:
                 return link
 
-    def leave(self, place: Place) -> None:
+    def leave(self, place: PoolSlot) -> None:
         """There is room for somebody else; nothing happens if there was nobody."""
         with self._lock:  # of two who leave it, one takes the connection along
             link, place.link = place.link, None

@@ -29,7 +29,7 @@ from semel.stores.postgres.documents import DocumentAnswers
 from semel.stores.postgres.packing import binaries, binary, number, numbers, text, texts, truth
 from semel.stores.postgres.rows import event_of, record_of, seal_of, state_of
 from semel.stores.postgres.trouble import Failure
-from semel.stores.postgres.wire import Link
+from semel.stores.postgres.wire import PostgresConnection
 
 # Later than every record.
 _NEWEST = ((1 << 63) - 1, "")
@@ -55,7 +55,7 @@ class Answers:
     def __init__(self, store: Store, channel: str) -> None:
         self._store = store
         self._channel = channel
-        self._answers: dict[type, Callable[[Link, Any], Any]] = {
+        self._answers: dict[type, Callable[[PostgresConnection, Any], Any]] = {
             ListRecords: self._list,
             FindRecord: self._find,
             CountRecords: self._count,
@@ -68,7 +68,7 @@ class Answers:
             **DocumentAnswers(self.now).answers,
         }
 
-    def answer(self, link: Link, query: Any) -> Any:
+    def answer(self, link: PostgresConnection, query: Any) -> Any:
         return self._answers[type(query)](link, query)
 
     def now(self) -> bytes | None:
@@ -80,7 +80,7 @@ class Answers:
         """What every step is told: the time, whether events are written, where those who wait listen."""
         return self.now(), truth(self._store.audit), text(self._channel)
 
-    def _list(self, link: Link, query: ListRecords) -> Sequence[Record]:
+    def _list(self, link: PostgresConnection, query: ListRecords) -> Sequence[Record]:
         created_at, id_ = query.before or _NEWEST
         filters = (text(query.scope), text(query.key), text(query.tool))
         states = texts([state.value for state in query.states]) if query.states else None
@@ -93,20 +93,20 @@ class Answers:
             listing = sql.LIST_ALL_RECORDS if query.tenant is None else sql.LIST_RECORDS
         return [record_of(row) for row in link.run(listing, params)]
 
-    def _find(self, link: Link, query: FindRecord) -> Record | None:
+    def _find(self, link: PostgresConnection, query: FindRecord) -> Record | None:
         rows = link.run(sql.FIND_RECORD, (text(query.tenant), text(query.id)))
         return record_of(rows[0]) if rows else None
 
-    def _count(self, link: Link, _: CountRecords) -> dict[State, int]:
+    def _count(self, link: PostgresConnection, _: CountRecords) -> dict[State, int]:
         return {state_of(name): count for name, count in link.run(sql.COUNT_RECORDS)}
 
-    def _count_unsettled(self, link: Link, query: CountUnsettled) -> Mapping[Whose, int]:
+    def _count_unsettled(self, link: PostgresConnection, query: CountUnsettled) -> Mapping[Whose, int]:
         states = texts([state.value for state in query.states])
         params = (self.now(), text(query.tenant), states, truth(State.PENDING in query.states))
         rows = link.run(sql.COUNT_UNSETTLED, params)
         return {Whose(tenant, tool, state_of(name)): count for tenant, tool, name, count in rows}
 
-    def _read_events(self, link: Link, query: ReadEvents) -> Sequence[Event]:
+    def _read_events(self, link: PostgresConnection, query: ReadEvents) -> Sequence[Event]:
         chosen = (number(query.after), text(query.tenant), number(query.limit))
         if query.record_id is None:
             rows = link.run(sql.READ_EVENTS, chosen)
@@ -114,10 +114,10 @@ class Answers:
             rows = link.run(sql.READ_EVENTS_OF_RECORD, (*chosen, text(query.record_id)))
         return [event_of(row) for row in rows]
 
-    def _read_seals(self, link: Link, query: ReadSeals) -> Sequence[Seal]:
+    def _read_seals(self, link: PostgresConnection, query: ReadSeals) -> Sequence[Seal]:
         return [seal_of(row) for row in link.run(sql.READ_SEALS, (number(query.after), number(query.limit)))]
 
-    def _append(self, link: Link, query: AppendEvents) -> None:
+    def _append(self, link: PostgresConnection, query: AppendEvents) -> None:
         if self._store.audit and query.events:
             columns = zip(*(event[1:] for event in query.events), strict=True)
             packed = [pack(values) for pack, values in zip(_EVENT_COLUMNS, columns, strict=True)]
@@ -125,7 +125,7 @@ class Answers:
 
     # --- the sweep -------------------------------------------------------------------------------
 
-    def _sweep(self, link: Link, query: Sweep) -> Swept:
+    def _sweep(self, link: PostgresConnection, query: Sweep) -> Swept:
         found = link.run(sql.SWEEP, (*self.common(), number(query.limit)))
         for kind, *at, _ in found:
             if kind == events.LAPSED:
@@ -136,7 +136,7 @@ class Answers:
         more = len(found) >= query.limit or dropped == _RUNS_DROPPED_MAX
         return Swept(counted[events.LAPSED], counted[events.CLOSED], more)
 
-    def _drop_events(self, link: Link) -> int:
+    def _drop_events(self, link: PostgresConnection) -> int:
         kept = number(self._store.audit_kept_us)
         for dropped in range(_RUNS_DROPPED_MAX):
             ((count,),) = link.run(sql.DROP_EVENTS, (self.now(), kept))
@@ -146,7 +146,7 @@ class Answers:
 
     # --- seals -----------------------------------------------------------------------------------
 
-    def _seal(self, link: Link, query: SealEvents) -> Seal | None:
+    def _seal(self, link: PostgresConnection, query: SealEvents) -> Seal | None:
         ((last_event,),) = link.run(sql.LAST_EVENT)
         previous = self._last_seal(link)
         if last_event <= (previous.last_seq if previous else 0):
@@ -167,11 +167,11 @@ class Answers:
             return self._seal(link, query)  # another process sealed meanwhile; what is left is ours
         return seal
 
-    def _last_seal(self, link: Link) -> Seal | None:
+    def _last_seal(self, link: PostgresConnection) -> Seal | None:
         rows = link.run(sql.LAST_SEAL)
         return seal_of(rows[0]) if rows else None
 
-    def _await_horizon(self, link: Link) -> int | None:
+    def _await_horizon(self, link: PostgresConnection) -> int | None:
         """The time, once no event numbered so far is still uncommitted; None if that takes too long."""
         ((transaction, now_us),) = link.run(sql.HORIZON, (self.now(),))
         give_up_at = SYSTEM.monotonic() + _HORIZON_S

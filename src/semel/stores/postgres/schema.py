@@ -16,7 +16,7 @@ from semel.stores.postgres import statements as sql
 from semel.stores.postgres.packing import binary, text
 from semel.stores.postgres.statements import Migration
 from semel.stores.postgres.trouble import Failure
-from semel.stores.postgres.wire import Link
+from semel.stores.postgres.wire import PostgresConnection
 
 # What came with it: the steps' own needs, and five years of support.
 OLDEST_SERVER = 140_000
@@ -43,7 +43,7 @@ class Identity(NamedTuple):
     newest_commit: int
 
 
-def prepare(link: Link, schema: str, clock: Clock, migrations: Sequence[Migration]) -> None:
+def prepare(link: PostgresConnection, schema: str, clock: Clock, migrations: Sequence[Migration]) -> None:
     """The schema is there, and this Semel can work with it."""
     if link.server_version < OLDEST_SERVER:
         raise OpenError(
@@ -54,7 +54,7 @@ def prepare(link: Link, schema: str, clock: Clock, migrations: Sequence[Migratio
         _migrate(link, schema, clock, migrations)
 
 
-def _version(link: Link, schema: str, newest: int) -> int:
+def _version(link: PostgresConnection, schema: str, newest: int) -> int:
     """The schema's version, 0 if there is none; OpenError if it is another's, or too new for us."""
     try:
         meta: dict[str, bytes] = dict(link.run(sql.READ_META))
@@ -78,7 +78,7 @@ def _version(link: Link, schema: str, newest: int) -> int:
     return version
 
 
-def _migrate(link: Link, schema: str, clock: Clock, migrations: Sequence[Migration]) -> None:
+def _migrate(link: PostgresConnection, schema: str, clock: Clock, migrations: Sequence[Migration]) -> None:
     """The newest schema, in one transaction: afterwards all of it is there, or none."""
     usual_s, link.timeout_s = link.timeout_s, _MIGRATION_S
     give_up = SYSTEM.monotonic() + _MIGRATION_S
@@ -89,7 +89,9 @@ def _migrate(link: Link, schema: str, clock: Clock, migrations: Sequence[Migrati
         link.timeout_s = usual_s
 
 
-def _migrated(link: Link, schema: str, clock: Clock, migrations: Sequence[Migration], last_try: bool) -> bool:
+def _migrated(
+    link: PostgresConnection, schema: str, clock: Clock, migrations: Sequence[Migration], last_try: bool
+) -> bool:
     """Whether it is done; False if those who work with the tables were in the way."""
     link.script("BEGIN")
     try:
@@ -115,7 +117,7 @@ def _migrated(link: Link, schema: str, clock: Clock, migrations: Sequence[Migrat
     return True
 
 
-def _bring_up(link: Link, schema: str, clock: Clock, migrations: Sequence[Migration]) -> None:
+def _bring_up(link: PostgresConnection, schema: str, clock: Clock, migrations: Sequence[Migration]) -> None:
     # Another process may have been quicker between our look and our lock.
     link.script("SAVEPOINT before_look")
     version = _version(link, schema, len(migrations))
@@ -133,7 +135,7 @@ def absent(failure: Failure) -> bool:
     return failure.code in (_NO_TABLE, _NO_SCHEMA)
 
 
-def identify(link: Link) -> Identity:
+def identify(link: PostgresConnection) -> Identity:
     """Whose records these are; StoreCorrupt if they do not say."""
     ((store_id, secret_key, *newest),) = link.run(sql.IDENTIFY)
     if not (_is(store_id, _ID_BYTES) and _is(secret_key, _KEY_BYTES)):

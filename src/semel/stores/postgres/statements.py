@@ -9,7 +9,7 @@ from typing import NamedTuple
 _PART = re.compile(r"\{(\w+)\}")
 
 
-class Step(NamedTuple):
+class Statement(NamedTuple):
     """A statement, and under which name a connection prepares it."""
 
     name: bytes
@@ -27,8 +27,8 @@ def _whole(text: str) -> str:
     return text
 
 
-def step(name: str) -> Step:
-    return Step(name.encode(), _whole(_read("steps", name)).encode())
+def step(name: str) -> Statement:
+    return Statement(name.encode(), _whole(_read("steps", name)).encode())
 
 
 class Migration(NamedTuple):

@@ -27,7 +27,7 @@ from semel.stores.postgres.schema import Identity
 from semel.stores.postgres.statements import Migration
 from semel.stores.postgres.transaction import PostgresTransaction
 from semel.stores.postgres.trouble import Failure
-from semel.stores.postgres.wire import Link
+from semel.stores.postgres.wire import PostgresConnection
 
 T = TypeVar("T")
 
@@ -90,9 +90,9 @@ class PostgresStore(Store):
             self._pool.close()
             raise
 
-    def _connect(self) -> Link:
+    def _connect(self) -> PostgresConnection:
         """A new connection, to the very records that this ledger was opened on."""
-        link = Link(self._conninfo, self._connect_s, self._timeout_s)
+        link = PostgresConnection(self._conninfo, self._connect_s, self._timeout_s)
         try:
             link.run(statements.GREET, (text(self.schema_name), link.statement_ms()))
             if self._identity is not None:
@@ -103,9 +103,9 @@ class PostgresStore(Store):
         link.used = False
         return link
 
-    def _connect_plain(self) -> Link:
+    def _connect_plain(self) -> PostgresConnection:
         """A new connection for tools: with the server's own settings."""
-        link = Link(self._conninfo, self._connect_s, self._timeout_s)
+        link = PostgresConnection(self._conninfo, self._connect_s, self._timeout_s)
         try:
             ((link.path_to_lend,),) = link.run(statements.PATH_TO_LEND, (text(self.schema_name),))
         except BaseException:
@@ -114,7 +114,7 @@ class PostgresStore(Store):
         link.used = False
         return link
 
-    def _recognise(self, link: Link, known: Identity) -> None:
+    def _recognise(self, link: PostgresConnection, known: Identity) -> None:
         """Raises StoreCorrupt if these are not the records we knew, or an older state of them."""
         # Before the look: what others commit meanwhile is newer than what we find.
         seen_event, seen_commit = self._dispatch.newest_event, self._dispatch.newest_commit

@@ -15,9 +15,9 @@ from semel.stores.postgres import trouble
 from semel.stores.postgres.commands import Asked, Held
 from semel.stores.postgres.lent import LentAsyncConnection, LentSyncConnection
 from semel.stores.postgres.packing import digest, text
-from semel.stores.postgres.pool import Place, Pool
+from semel.stores.postgres.pool import Pool, PoolSlot
 from semel.stores.postgres.trouble import Failure
-from semel.stores.postgres.wire import Link
+from semel.stores.postgres.wire import PostgresConnection
 
 # What a tool's connection leads to once its call is over: whoever keeps it finds it closed.
 _NOWHERE = pq.PGconn.connect_start(b"host='' port=none")
@@ -38,7 +38,7 @@ class PostgresTransaction(Transaction):
         self._pool, self._schema, self._common, self._waiters = pool, schema, common, waiters
         self._asynchronous = asynchronous
         self._end = End(asynchronous=asynchronous)
-        self._place = Place()
+        self._place = PoolSlot()
         self._mark = mark
         link = _begun(pool, self._place, mark)
         kind = LentAsyncConnection if asynchronous else LentSyncConnection
@@ -100,7 +100,7 @@ class PostgresTransaction(Transaction):
                 link.close()
         self._leave()
 
-    def _ended_by_tool(self, link: Link) -> bool:
+    def _ended_by_tool(self, link: PostgresConnection) -> bool:
         """As far as can be told: where an event loop would have to wait, only if no other was begun."""
         if self._asynchronous or not link.in_transaction:
             return link.idle
@@ -114,7 +114,7 @@ class PostgresTransaction(Transaction):
         self._pool.leave(self._place)
 
 
-def _begin(link: Link, mark: str) -> None:
+def _begin(link: PostgresConnection, mark: str) -> None:
     """A transaction is open that is known by its mark, with the connection as it was made.
 
     Nothing here reads: a tool may still choose how isolated its transaction is.
@@ -123,7 +123,7 @@ def _begin(link: Link, mark: str) -> None:
     link.script(f"RESET SESSION AUTHORIZATION; RESET ALL; BEGIN; SET LOCAL semel.call = '{mark}'{path}")
 
 
-def _begun(pool: Pool, place: Place, mark: str) -> Link:
+def _begun(pool: Pool, place: PoolSlot, mark: str) -> PostgresConnection:
     """A connection with a transaction open on it; a new one if the one that was there is lost."""
     while True:
         try:

@@ -18,7 +18,7 @@ from psycopg import pq
 
 from semel.kernel.clock import SYSTEM
 from semel.stores.postgres.packing import READERS, number
-from semel.stores.postgres.statements import ECHO, Step
+from semel.stores.postgres.statements import ECHO, Statement
 from semel.stores.postgres.trouble import Failure
 
 _OK = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK, pq.ExecStatus.EMPTY_QUERY)
@@ -39,7 +39,7 @@ Row = tuple[Any, ...]
 Params = Sequence[bytes | None]
 
 
-class Link:
+class PostgresConnection:
     """An open connection; whoever holds it is alone with it."""
 
     def __init__(self, conninfo: bytes, connect_s: float, timeout_s: float) -> None:
@@ -78,11 +78,11 @@ class Link:
 
     # --- statements ------------------------------------------------------------------------------
 
-    def run(self, step: Step, params: Params = ()) -> list[Row]:
+    def run(self, step: Statement, params: Params = ()) -> list[Row]:
         """The rows of one statement, which is a transaction of its own unless one was begun."""
         return list(self.ask(step, params))
 
-    def ask(self, step: Step, params: Params = ()) -> Rows:
+    def ask(self, step: Statement, params: Params = ()) -> Rows:
         """The same, unread: for an answer of which most is known."""
         give_up_at = SYSTEM.monotonic() + self.timeout_s
         try:
@@ -122,7 +122,7 @@ class Link:
             self.close()
             raise
 
-    def _prepare(self, step: Step, give_up_at: float) -> tuple[Callable[[bytes], Any], ...]:
+    def _prepare(self, step: Statement, give_up_at: float) -> tuple[Callable[[bytes], Any], ...]:
         self._open_request()
         self._pgconn.send_prepare(step.name, step.text)
         self._pgconn.send_describe_prepared(step.name)

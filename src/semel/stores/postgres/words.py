@@ -12,12 +12,13 @@ _TOKEN = re.compile(
     (?P<space>\s+|--[^\n]*)
     |(?P<comment>/\*)
     |(?P<quoted>[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|"(?:[^"]|"")*"|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$)
-    |(?P<word>\w+)
+    |(?P<word>\w[\w$]*)
     |(?P<end>;)
     |(?P<other>.)
     """,
     re.VERBOSE | re.DOTALL,
 )
+_TEMPORARY = re.compile(r"\b(temp|temporary|pg_temp)\b")  # of SELECT … INTO
 _COMMENT_MARK = re.compile(r"/\*|\*/")
 
 _ENDING = frozenset(("ABORT", "BEGIN", "COMMIT", "END", "START"))
@@ -83,5 +84,6 @@ def leaves_nothing(text: str) -> bool:
     return (
         "set_config" not in lowered
         and "advisory" not in lowered
+        and _TEMPORARY.search(lowered) is None
         and all(words[0] in _PLAIN for words in statements(text))
     )

@@ -85,7 +85,7 @@ class Lane(NamedTuple):
     def document(self, digest: bytes) -> bytes:
         return self.prefix + b"d:" + digest.hex().encode()
 
-    def shelves(self, digest: bytes) -> bytes:
+    def indexes(self, digest: bytes) -> bytes:
         """Of the tenant with this digest."""
         return self.prefix + b"s:" + digest.hex().encode()
 

@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 
 from semel.audit.events import Event
 from semel.stores.documents import (
+    Capacity,
     Commit,
     Committed,
     Count,
     Document,
     Draft,
+    Entry,
     Fetch,
     Fetched,
-    Place,
-    Room,
     Scan,
     Scanned,
     Tenants,
@@ -35,14 +35,14 @@ from semel.stores.redis.packing import (
     document_of,
     event_body,
     member_of,
-    packed_place,
+    packed_entry,
     packed_score,
     packed_strings,
     tenant_digest,
 )
 from semel.stores.redis.queries import Asking
 
-# Documents read in one go while a shelf is scanned: of usual ones a megabyte or so.
+# Documents read in one go while an index is scanned: of usual ones a megabyte or so.
 _PAGE = 500
 
 # What `commit` answers; 1 is done.
@@ -58,7 +58,7 @@ class Home(NamedTuple):
 
     tenant: str
     lane: Lane
-    shelves: bytes
+    indexes: bytes
 
     def document(self, id_: str) -> bytes:
         return self.lane.document(document_digest(self.tenant, id_))
@@ -74,15 +74,15 @@ class Home(NamedTuple):
 def _home(desk: Desk, tenant: str) -> Home:
     digest = tenant_digest(tenant)
     lane = desk.lane_of(digest)
-    return Home(tenant, lane, lane.shelves(digest))
+    return Home(tenant, lane, lane.indexes(digest))
 
 
-def _shelf(name: str) -> bytes:
+def _index(name: str) -> bytes:
     return packed_strings((name,))
 
 
-def _all_of(shelf: bytes) -> tuple[bytes, bytes]:
-    return b"[" + shelf, b"(" + shelf + _ABOVE_ALL
+def _all_of(index: bytes) -> tuple[bytes, bytes]:
+    return b"[" + index, b"(" + index + _ABOVE_ALL
 
 
 def _ask(desk: Desk, request: Request) -> Asking:
@@ -109,7 +109,7 @@ def commit(desk: Desk, query: Commit) -> Asking:
     request = desk.document_step(
         home.lane,
         scripts.COMMIT,
-        (home.shelves, home.lane.heads, *map(home.document, ids), *home.log(events)),
+        (home.indexes, home.lane.heads, *map(home.document, ids), *home.log(events)),
         _commit_arguments(query, ids, events, desk.seen(home.lane.number)),
         # A removal leaves no tag by which its repeat could be told from somebody else's.
         repeatable=bool(query.put),
@@ -119,7 +119,7 @@ def commit(desk: Desk, query: Commit) -> Asking:
         return Committed(False, now_us, _unexpected(query, ids, found))
     if what == _FULL:
         number, count = found
-        return Committed(False, now_us, {}, query.room[number - 1], count)
+        return Committed(False, now_us, {}, query.capacity[number - 1], count)
     if found is not None:
         desk.heard(home.lane.number, found)
     return Committed(True, now_us, {})
@@ -128,9 +128,9 @@ def commit(desk: Desk, query: Commit) -> Asking:
 def _commit_arguments(query: Commit, ids: Sequence[str], events: Sequence[Event], seen: bytes) -> Arguments:
     drafts, dropped = {draft.id: draft for draft in query.put}, set(query.drop)
     tag = query.tag.encode() if query.put else b""
-    words = [query.tenant.encode(), tag, b"%d" % len(query.room), b"%d" % len(events), seen]
-    for room in query.room:
-        words += _room(room)
+    words = [query.tenant.encode(), tag, b"%d" % len(query.capacity), b"%d" % len(events), seen]
+    for capacity in query.capacity:
+        words += _capacity(capacity)
     for id_ in ids:
         words.append(_expectation(query, id_))
         words += _change(query, drafts.get(id_), id_ in dropped)
@@ -139,8 +139,8 @@ def _commit_arguments(query: Commit, ids: Sequence[str], events: Sequence[Event]
     return tuple(words)
 
 
-def _room(room: Room) -> Arguments:
-    return *_all_of(_shelf(room.shelf)), b"%d" % room.limit
+def _capacity(capacity: Capacity) -> Arguments:
+    return *_all_of(_index(capacity.index_name)), b"%d" % capacity.limit
 
 
 def _expectation(query: Commit, id_: str) -> bytes:
@@ -184,17 +184,17 @@ def _fetched(desk: Desk, home: Home, ids: Sequence[str]) -> Asking:
 
 
 def scan(desk: Desk, query: Scan) -> Asking:
-    """The shelf first, then its documents: one that left meanwhile is left out, and the next one read."""
-    home, shelf = _home(desk, query.tenant), _shelf(query.shelf)
+    """The index first, then its documents: one that left meanwhile is left out, and the next one read."""
+    home, index = _home(desk, query.tenant), _index(query.index)
     found: dict[str, Document] = {}
     after = query.after
     while True:
         size = min(_PAGE, query.limit - len(found))
-        now_us, page = yield from _page(desk, home, shelf, query, after, size)
+        now_us, page = yield from _page(desk, home, index, query, after, size)
         if page:
             now_us, documents = yield from _fetched(desk, home, [id_ for _, id_ in page])
             for (score, id_), document in zip(page, documents, strict=True):
-                if document is not None and Place(query.shelf, score) in document.places:
+                if document is not None and Entry(query.index, score) in document.entries:
                     found.setdefault(id_, document)
             after = page[-1]
         if len(page) < size or len(found) >= query.limit:
@@ -202,25 +202,25 @@ def scan(desk: Desk, query: Scan) -> Asking:
 
 
 def _page(
-    desk: Desk, home: Home, shelf: bytes, query: Scan, after: tuple[int, str] | None, size: int
+    desk: Desk, home: Home, index: bytes, query: Scan, after: tuple[int, str] | None, size: int
 ) -> Asking:
-    """The time, and (score, id) of what stands on the shelf next."""
+    """The time, and (score, id) of what stands in the index next."""
     newest = b"1" if query.newest else b"0"
-    own = (*_part(shelf, query, after), b"%d" % size, newest)
+    own = (*_part(index, query, after), b"%d" % size, newest)
     _, now_us, members = yield from _ask(
-        desk, desk.document_step(home.lane, scripts.SCAN, (home.shelves,), own)
+        desk, desk.document_step(home.lane, scripts.SCAN, (home.indexes,), own)
     )
-    return now_us, [member_of(shelf, member) for member in members]
+    return now_us, [member_of(index, member) for member in members]
 
 
-def _part(shelf: bytes, query: Scan, after: tuple[int, str] | None) -> tuple[bytes, bytes]:
-    """The part of a shelf that is still to be scanned: from, to."""
-    start, stop = _all_of(shelf)
+def _part(index: bytes, query: Scan, after: tuple[int, str] | None) -> tuple[bytes, bytes]:
+    """The part of an index that is still to be scanned: from, to."""
+    start, stop = _all_of(index)
     if query.upto is not None:
-        stop = b"(" + shelf + packed_score(query.upto) + _ABOVE
+        stop = b"(" + index + packed_score(query.upto) + _ABOVE
     if after is not None:
         score, id_ = after
-        seen = b"(" + packed_place(Place(query.shelf, score)) + id_.encode()
+        seen = b"(" + packed_entry(Entry(query.index, score)) + id_.encode()
         if query.newest:
             stop = min(stop, seen)
         else:
@@ -230,15 +230,15 @@ def _part(shelf: bytes, query: Scan, after: tuple[int, str] | None) -> tuple[byt
 
 def count(desk: Desk, query: Count) -> Asking:
     home = _home(desk, query.tenant)
-    request = desk.document_step(home.lane, scripts.COUNT, (home.shelves,), _all_of(_shelf(query.shelf)))
+    request = desk.document_step(home.lane, scripts.COUNT, (home.indexes,), _all_of(_index(query.index)))
     _, _, found = yield from _ask(desk, request)
     return found
 
 
 def tenants(desk: Desk, query: Tenants) -> Asking:
-    """Each lane knows where its tenants' shelves begin: the cost follows what is due, not who ever came."""
+    """Each lane knows where its tenants' indexes begin: the cost follows what is due, not who ever came."""
     upto = b"" if query.upto is None else packed_score(query.upto)
-    own = (_shelf(query.shelf), upto)
+    own = (_index(query.index), upto)
     requests = [desk.document_step(lane, scripts.TENANTS, (lane.heads,), own) for lane in desk.lanes]
     answers = yield requests
     heard = [_heard(desk, request, answer) for request, answer in zip(requests, answers, strict=True)]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from semel.errors import SemelError, StoreUnavailable
 from semel.kernel.clock import SYSTEM
 from semel.kernel.record import Command
-from semel.kernel.waiting import Gates, ServingThread, inside
+from semel.kernel.waiting import ServingThread, WaitingThreads, inside
 
 log = logging.getLogger("semel")
 
@@ -29,7 +29,7 @@ class Errands:
     def reset(self) -> None:
         """As new: also in a forked child, where the parent's thread and what it owes do not exist."""
         self._queue: deque[Command] = deque(maxlen=_OWED_MAX)
-        self._changed = Gates()
+        self._changed = WaitingThreads()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False

@@ -4,8 +4,8 @@ A record is one string: a head of fixed length, then strings that each follow th
 writes the same form (steps/record.lua). What never changes while a record lives is packed here and opaque to
 Lua: `who` goes into every event as it is, `rest` does not. A checksum covers both and the fingerprint.
 
-A document is one string too: format, checksum, the lengths of its head and its body, how many places, then
-head and body. The head has tag, tenant, id and places, each behind its length. Lua reads it
+A document is one string too: format, checksum, the lengths of its head and its body, how many entries, then
+head and body. The head has tag, tenant, id and entries, each behind its length. Lua reads it
 (steps/document.lua), and writes nothing but what was packed here.
 """
 
@@ -20,7 +20,7 @@ from functools import lru_cache
 from semel.audit.events import Event, Seal
 from semel.errors import StoreCorrupt
 from semel.kernel.record import SETTLED, Address, Asked, Record, State
-from semel.stores.documents import Document, Draft, Place
+from semel.stores.documents import Document, Draft, Entry
 from semel.stores.redis.scripts import STATES
 
 _FORMAT = 1
@@ -260,29 +260,29 @@ def packed_score(score: int) -> bytes:
     return _TIME.pack(score + _SCORE_BIAS)
 
 
-def packed_place(place: Place) -> bytes:
-    return packed_strings((place.shelf,)) + packed_score(place.score)
+def packed_entry(entry: Entry) -> bytes:
+    return packed_strings((entry.index_name,)) + packed_score(entry.score)
 
 
-def _place(data: bytes) -> Place:
-    (shelf,) = _strings(data[:-_SCORE_BYTES], 0, 1)
-    return Place(shelf.decode(), _TIME.unpack(data[-_SCORE_BYTES:])[0] - _SCORE_BIAS)
+def _place(data: bytes) -> Entry:
+    (index,) = _strings(data[:-_SCORE_BYTES], 0, 1)
+    return Entry(index.decode(), _TIME.unpack(data[-_SCORE_BYTES:])[0] - _SCORE_BIAS)
 
 
-def member_of(shelf: bytes, member: bytes) -> tuple[int, str]:
-    """Score and id of what stands on a shelf, which is given as it is packed."""
+def member_of(index: bytes, member: bytes) -> tuple[int, str]:
+    """Score and id of what stands in an index, which is given as it is packed."""
     try:
-        end = len(shelf) + _SCORE_BYTES
+        end = len(index) + _SCORE_BYTES
         return _place(member[:end]).score, member[end:].decode()
     except (struct.error, ValueError) as error:
-        raise StoreCorrupt("A shelf is damaged.") from error
+        raise StoreCorrupt("An index is damaged.") from error
 
 
 def document_bytes(tenant: str, tag: str, draft: Draft) -> bytes:
-    places = [packed_place(place) for place in draft.places]
-    standing = b"".join([_LENGTH.pack(len(place)) + place for place in places])
+    entries = [packed_entry(entry) for entry in draft.entries]
+    standing = b"".join([_LENGTH.pack(len(entry)) + entry for entry in entries])
     head, body = packed_strings((tag, tenant, draft.id)) + standing, draft.body
-    numbers = _DOCUMENT.pack(_FORMAT, _check(head, body), len(head), len(body), len(places))
+    numbers = _DOCUMENT.pack(_FORMAT, _check(head, body), len(head), len(body), len(entries))
     return b"".join((numbers, head, body))
 
 
@@ -298,10 +298,10 @@ def document_of(tenant: str, id_: str, data: bytes) -> Document:
 
 
 def _document(data: bytes) -> tuple[Document, str]:
-    form, check, head_bytes, body_bytes, places = _DOCUMENT.unpack_from(data)
+    form, check, head_bytes, body_bytes, entries = _DOCUMENT.unpack_from(data)
     start = _DOCUMENT.size + head_bytes
     head, body = data[_DOCUMENT.size : start], data[start:]
     if form != _FORMAT or len(body) != body_bytes or check != _check(head, body):
         raise ValueError("not what was written")
-    tag, owner, id_, *standing = _strings(head, 0, 3 + places)
+    tag, owner, id_, *standing = _strings(head, 0, 3 + entries)
     return Document(id_.decode(), body, tag.decode(), tuple(map(_place, standing))), owner.decode()

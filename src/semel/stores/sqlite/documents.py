@@ -14,15 +14,15 @@ import orjson
 
 from semel.errors import StoreCorrupt
 from semel.stores.documents import (
+    Capacity,
     Commit,
     Committed,
     Count,
     Document,
     Draft,
+    Entry,
     Fetch,
     Fetched,
-    Place,
-    Room,
     Scan,
     Scanned,
     Tenants,
@@ -30,21 +30,21 @@ from semel.stores.documents import (
 )
 from semel.stores.sqlite import statements as sql
 
-# Beyond every place, in either direction of a scan: a score is below 2^53.
+# Beyond every entry, in either direction of a scan: a score is below 2^53.
 _LOWEST, _HIGHEST = (-(1 << 63), ""), ((1 << 63) - 1, "")
 
-# How far beyond its limit a full shelf is counted exactly: a limit is rarely lowered by more, and a commit
-# that is refused must not count a shelf of millions.
+# How far beyond its limit a full index is counted exactly: a limit is rarely lowered by more, and a commit
+# that is refused must not count an index of millions.
 _COUNTED_BEYOND = 1_000
 
 _TO_THE_END = -1
 
 
-class Standing(NamedTuple):
+class StoredTag(NamedTuple):
     """What a commit knows of a document before it writes."""
 
     tag: str
-    places: str  # as the row has them
+    entries: str  # as the row has them
 
 
 # --- the step that writes --------------------------------------------------------------------------------
@@ -59,31 +59,31 @@ def commit(connection: sqlite3.Connection, query: Commit, now_us: int) -> tuple[
     if unmet:
         present = _documents(connection, query.tenant, unmet)
         return Committed(False, now_us, {id_: present.get(id_) for id_ in unmet}), False
-    for room in query.room:
-        count = _count_for(connection, query.tenant, room)
-        if count >= room.limit:
-            return Committed(False, now_us, {}, room, count), False
+    for capacity in query.capacity:
+        count = _count_for(connection, query.tenant, capacity)
+        if count >= capacity.limit:
+            return Committed(False, now_us, {}, capacity, count), False
     _write(connection, query, before)
     return Committed(True, now_us, {}), True
 
 
-def _before(connection: sqlite3.Connection, query: Commit) -> dict[str, Standing]:
+def _before(connection: sqlite3.Connection, query: Commit) -> dict[str, StoredTag]:
     """Those that exist of all that the commit names, by id."""
     ids = {*query.expect, *(draft.id for draft in query.put), *query.drop}
     rows = connection.execute(sql.LOOK_AT_DOCUMENTS, (_json([*ids]), query.tenant)).fetchall()
-    return {id_: Standing(tag, places) for id_, tag, places in rows}
+    return {id_: StoredTag(tag, entries) for id_, tag, entries in rows}
 
 
-def _tag(before: Mapping[str, Standing], id_: str) -> str | None:
+def _tag(before: Mapping[str, StoredTag], id_: str) -> str | None:
     standing = before.get(id_)
     return None if standing is None else standing.tag
 
 
-def _count_for(connection: sqlite3.Connection, tenant: str, room: Room) -> int:
-    return _count(connection, tenant, room.shelf, room.limit + _COUNTED_BEYOND)
+def _count_for(connection: sqlite3.Connection, tenant: str, capacity: Capacity) -> int:
+    return _count(connection, tenant, capacity.index_name, capacity.limit + _COUNTED_BEYOND)
 
 
-def _write(connection: sqlite3.Connection, query: Commit, before: Mapping[str, Standing]) -> None:
+def _write(connection: sqlite3.Connection, query: Commit, before: Mapping[str, StoredTag]) -> None:
     # Of two drafts of one document the last counts, and what is put is not dropped.
     drafts = {draft.id: draft for draft in query.put}
     dropped = [id_ for id_ in dict.fromkeys(query.drop) if id_ in before and id_ not in drafts]
@@ -92,7 +92,7 @@ def _write(connection: sqlite3.Connection, query: Commit, before: Mapping[str, S
     connection.executemany(
         sql.PUT_DOCUMENT,
         [
-            (query.tenant, draft.id, query.tag, _json([*map(list, draft.places)]), draft.body)
+            (query.tenant, draft.id, query.tag, _json([*map(list, draft.entries)]), draft.body)
             for draft in drafts.values()
         ],
     )
@@ -101,18 +101,18 @@ def _write(connection: sqlite3.Connection, query: Commit, before: Mapping[str, S
 def _move(
     connection: sqlite3.Connection,
     tenant: str,
-    before: Mapping[str, Standing],
+    before: Mapping[str, StoredTag],
     drafts: Mapping[str, Draft],
     dropped: Iterable[str],
 ) -> None:
-    """The rows of `places` are those of the drafts; a place that stays is not touched."""
+    """The rows of `entries` are those of the drafts; an entry that stays is not touched."""
     added: list[tuple[str, str, int, str]] = []
     removed: list[tuple[str, str, int, str]] = []
     for id_ in (*drafts, *dropped):
-        old = {*_places(before[id_].places)} if id_ in before else set()
-        new = {*drafts[id_].places} if id_ in drafts else set()
-        removed += [(place.shelf, tenant, place.score, id_) for place in old - new]
-        added += [(place.shelf, tenant, place.score, id_) for place in new - old]
+        old = {*_places(before[id_].entries)} if id_ in before else set()
+        new = {*drafts[id_].entries} if id_ in drafts else set()
+        removed += [(entry.index_name, tenant, entry.score, id_) for entry in old - new]
+        added += [(entry.index_name, tenant, entry.score, id_) for entry in new - old]
     connection.executemany(sql.REMOVE_PLACE, removed)
     connection.executemany(sql.ADD_PLACE, added)
 
@@ -126,7 +126,7 @@ def fetch(connection: sqlite3.Connection, query: Fetch, now_us: int) -> Fetched:
 
 def scan(connection: sqlite3.Connection, query: Scan, now_us: int) -> Scanned:
     step, bounds = _newest(query) if query.newest else _oldest(query)
-    rows = connection.execute(step, (query.shelf, query.tenant, *bounds, query.limit)).fetchall()
+    rows = connection.execute(step, (query.index, query.tenant, *bounds, query.limit)).fetchall()
     return Scanned(now_us, [document_of(row) for row in rows])
 
 
@@ -142,12 +142,12 @@ def _newest(query: Scan) -> tuple[str, tuple[Any, ...]]:
 
 
 def count(connection: sqlite3.Connection, query: Count, _: int) -> int:
-    return _count(connection, query.tenant, query.shelf, _TO_THE_END)
+    return _count(connection, query.tenant, query.index, _TO_THE_END)
 
 
 def tenants(connection: sqlite3.Connection, query: Tenants, now_us: int) -> Sequence[str]:
     upto = now_us if query.upto is None else query.upto
-    rows = connection.execute(sql.TENANTS, (query.shelf, query.shelf, query.shelf, upto)).fetchall()
+    rows = connection.execute(sql.TENANTS, (query.index, query.index, query.index, upto)).fetchall()
     return [tenant for (tenant,) in rows]
 
 
@@ -165,8 +165,8 @@ ANSWERS: dict[type, Callable[[sqlite3.Connection, Any, int], Any]] = {
 }
 
 
-def _count(connection: sqlite3.Connection, tenant: str, shelf: str, stop_at: int) -> int:
-    number: int = connection.execute(sql.COUNT_SHELF, (shelf, tenant, stop_at)).fetchone()[0]
+def _count(connection: sqlite3.Connection, tenant: str, index: str, stop_at: int) -> int:
+    number: int = connection.execute(sql.COUNT_SHELF, (index, tenant, stop_at)).fetchone()[0]
     return number
 
 
@@ -180,22 +180,22 @@ def _documents(connection: sqlite3.Connection, tenant: str, ids: Iterable[str]) 
 
 def document_of(row: Sequence[Any]) -> Document:
     """The document in a row of its columns; StoreCorrupt if it is none."""
-    id_, body, tag, places = row
-    if type(body) is not bytes or type(tag) is not str or type(places) is not str:
+    id_, body, tag, entries = row
+    if type(body) is not bytes or type(tag) is not str or type(entries) is not str:
         raise StoreCorrupt(f"The document {id_!r} is damaged.")
-    return Document(id_, body, tag, _places(places))
+    return Document(id_, body, tag, _places(entries))
 
 
-def _places(text: str) -> tuple[Place, ...]:
+def _places(text: str) -> tuple[Entry, ...]:
     if text == "[]":
         return ()
     try:
-        places = tuple([Place(shelf, score) for shelf, score in orjson.loads(text)])
+        entries = tuple([Entry(index, score) for index, score in orjson.loads(text)])
     except (TypeError, ValueError) as error:
-        raise StoreCorrupt("The places of a document are damaged.") from error
-    if any(type(shelf) is not str or type(score) is not int for shelf, score in places):
-        raise StoreCorrupt("The places of a document are damaged.")
-    return places
+        raise StoreCorrupt("The entries of a document are damaged.") from error
+    if any(type(index) is not str or type(score) is not int for index, score in entries):
+        raise StoreCorrupt("The entries of a document are damaged.")
+    return entries
 
 
 def _json(value: list[Any]) -> str:

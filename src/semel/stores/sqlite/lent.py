@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from typing import Any, NoReturn
+from weakref import ref
 
 from semel.contract.transaction import refusal
 from semel.errors import ContractError
@@ -31,6 +32,9 @@ _LOOKING = {
 
 _OURS = "semel_"
 
+# So many are noted before those are forgotten that are gone.
+_CURSORS_MAX = 1_000
+
 
 class LentConnection(sqlite3.Connection):
     """Of the store, for as long as a tool runs."""
@@ -39,24 +43,43 @@ class LentConnection(sqlite3.Connection):
     refused: str = ""  # what the last statement was refused for
     interruption: BaseException | None = None  # or what came while it was judged, which SQLite takes for a no
 
+    def __init__(self, *said: Any, **more: Any) -> None:
+        super().__init__(*said, **more)
+        # References alone, not a WeakSet: an interrupt in what that does when a cursor goes would be lost.
+        self._cursors: list[ref[sqlite3.Cursor]] = []
+
     def lend(self) -> None:
         """From here on it can do all but what it must not."""
         super().set_authorizer(self._judge)
         self.lent = True
 
     def take_back(self) -> None:
+        """It is the store's again: nothing that the tool left running or watching is in the way."""
         self.lent = False
         super().set_authorizer(None)
+        super().set_progress_handler(None, 0)
+        for cursor in self._open_cursors():
+            cursor.close()
 
     def give_up(self) -> None:
         """It is closed, and what was not committed is rolled back."""
-        super().close()
+        try:
+            self.take_back()
+            # By a word, because a statement that somebody still holds (the traceback of an error holds its
+            # cursor) keeps a connection that is only closed alive, and with it the file's write lock.
+            super().rollback()
+        except sqlite3.Error:
+            pass  # closing it is what is left
+        finally:
+            super().close()
 
     def _judge(self, action: int, first: str | None, second: str | None, *_: Any) -> int:
         try:
             gone = "" if self.in_transaction else "a statement after the transaction was rolled back"
-            self.refused = gone or _objection(action, first or "", second)
-            return sqlite3.SQLITE_DENY if self.refused else sqlite3.SQLITE_OK
+            what = gone or _objection(action, first or "", second)
+            # SQLite may ask on after a no; the first one is the reason.
+            self.refused = self.refused or what
+            return sqlite3.SQLITE_DENY if what else sqlite3.SQLITE_OK
         except BaseException as interrupt:
             self.interruption = interrupt
             return sqlite3.SQLITE_DENY
@@ -113,13 +136,26 @@ class LentConnection(sqlite3.Connection):
     # --- statements -------------------------------------------------------------------------------
 
     def cursor(self, factory: Any = None) -> Any:
-        return super().cursor(LentCursor if factory is None else factory)
+        made: Any = super().cursor(LentCursor if factory is None else factory)
+        if len(self._cursors) >= _CURSORS_MAX:
+            self._cursors = [ref(each) for each in self._open_cursors()]
+        self._cursors.append(ref(made))  # closed when the connection is taken back, if the tool still has it
+        return made
+
+    def _open_cursors(self) -> list[sqlite3.Cursor]:
+        return [cursor for each in self._cursors if (cursor := each()) is not None]
 
     def execute(self, *said: Any) -> Any:
         return self.cursor().execute(*said)
 
     def executemany(self, *said: Any) -> Any:
         return self.cursor().executemany(*said)
+
+    def blobopen(self, table: str, *said: Any, **more: Any) -> Any:
+        # SQLite asks nobody about these.
+        if table.lower().startswith(_OURS):
+            raise refused(table)
+        return super().blobopen(table, *said, **more)
 
 
 class LentCursor(sqlite3.Cursor):
@@ -165,6 +201,8 @@ def _objection(action: int, first: str, second: str | None) -> str:
         return first if action == sqlite3.SQLITE_TRANSACTION else "ATTACH or DETACH"
     if action == sqlite3.SQLITE_PRAGMA and second is not None and first.lower() not in _LOOKING:
         return f"PRAGMA {first}"
+    if action == sqlite3.SQLITE_ALTER_TABLE and first.lower() == "temp":
+        return "to alter a temporary table"  # the new name is not told, and could be one of Semel's
     if action in _CHANGING:
         for name in (first, second or ""):
             if name.lower().startswith(_OURS):

@@ -24,7 +24,7 @@ from semel.stores.sqlite.place import FilePlace, refuse_lost_log
 from semel.stores.sqlite.rows import record_of
 from semel.stores.sqlite.schema import open_database
 from semel.stores.sqlite.transaction import SqliteTransaction
-from semel.stores.sqlite.watcher import Watcher
+from semel.stores.sqlite.watcher import FileWatcher
 from semel.stores.sqlite.writer import Writer
 
 T = TypeVar("T")
@@ -77,7 +77,7 @@ class SqliteStore(Store):
         self._readers = Readers(self._connect, busy_s)
         self._performer = Performer(self)
         self._writer = Writer(self._connect, connection, self._place, self._performer, self.waiters, busy_s)
-        self._watcher = Watcher(self._connect, clock, self.waiters)
+        self._watcher = FileWatcher(self._connect, clock, self.waiters)
         forks.register(self)
         _unflushed.add(self)
 

@@ -19,7 +19,7 @@ _EVERY_S = 0.003
 _STAYS_S = 1.0
 
 
-class Watcher:
+class FileWatcher:
     """A thread that runs while somebody waits. Its connection sees every commit as a new version."""
 
     def __init__(self, connect: Callable[[], sqlite3.Connection], clock: Clock, waiters: Waiters) -> None:

@@ -1,0 +1,359 @@
+"""Gateways under load, and what they are compared with. Gateways are processes, started as people start them.
+
+They run with --dev and without a line of log per request: the other sides ask nobody for credentials either,
+and log nothing. Each start has an idempotency key and a small body; the workflow has no steps, as one that an
+outside engine executes. Runs are ended between the rounds, outside of the clock, and the messages about them
+have left before the next round begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from itertools import count as counting
+from itertools import islice
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Self
+
+import orjson
+
+from bench.distance import REPOSITORY
+from bench.http_load import HttpLoad, HttpReply, is_ready, request
+from bench.servers import ServerMissing, free_port
+from semel.flow import indexes
+from semel.flow.flow import Flow, Policy
+from semel.flow.values import Caller
+from semel.kernel.clock import SYSTEM
+from semel.stores.base import Store
+from semel.stores.documents import Count, Fetch, Tenants
+from semel.stores.urls import open_store
+
+# As the default of the gateway allows: nobody had to raise a limit.
+ACTIVE_MAX = 10
+
+# Never reached: where one tenant starts everything, its limit is not what is measured.
+NO_LIMIT = 1_000_000
+
+WORKFLOW = "bench"
+INPUT = orjson.dumps({"order": 4711, "amount_minor": 1_400_000, "reason": "damaged"})
+
+# Where a command names the port that its server gets.
+PORT = "{port}"
+
+# A cold start takes a second; on a busy machine with a slow disk it takes longer.
+_START_S = 60.0
+_LOOK_S = 0.005
+_ANY_SCORE = (1 << 53) - 1
+
+# Documents read back in one question.
+_BATCH = 500
+
+
+class HttpServer:
+    """A process of our own that answers on a free port of this machine."""
+
+    def __init__(self, directory: Path, *words: str) -> None:
+        """It is ready. ServerMissing if it ends before it is."""
+        self.port = free_port()
+        self._log = directory / f"{self.port}.log"
+        command = [sys.executable, "-m", *(word.replace(PORT, str(self.port)) for word in words)]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=_environment(),
+                cwd=REPOSITORY,
+            )
+        give_up_at = SYSTEM.monotonic() + _START_S
+        while not is_ready(self.port):
+            if self._process.poll() is not None or SYSTEM.monotonic() > give_up_at:
+                self.close()
+                raise ServerMissing(f"{words[0]} does not start: {self._last_words()}")
+            SYSTEM.sleep(_LOOK_S)
+
+    def _last_words(self) -> str:
+        return " ".join(self._log.read_text(encoding="utf-8", errors="replace").split())[-300:]
+
+    def memory_bytes(self) -> int:
+        """What the process holds in memory."""
+        told = Path(f"/proc/{self._process.pid}/statm")
+        if told.exists():
+            return int(told.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        command = ["ps", "-o", "rss=", "-p", str(self._process.pid)]
+        return 1024 * int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """It was asked to stop, and has."""
+        self._process.terminate()
+        self._process.wait(_START_S)
+
+
+def gateway(directory: Path, url: str, *flags: str) -> HttpServer:
+    """`semel serve` on this store; ServerMissing if that is not installed here."""
+    for module in ("starlette", "uvicorn", "uvloop", "httptools"):
+        if find_spec(module) is None:
+            raise ServerMissing(f'The gateway is not installed ({module}): pip install "semel[gateway]"')
+    return HttpServer(directory, "semel", "serve", f"--url={url}", f"--port={PORT}", *flags)
+
+
+def bare(directory: Path, url: str) -> HttpServer:
+    return HttpServer(directory, "bench.bare_app", url, PORT)
+
+
+def api_key(url: str, tenant: str) -> str:
+    """A new key with which the tenant may do everything that is done here."""
+    words = ["keys", "create", "--tenant", tenant, "--role", "admin", "--principal", "bench", "--url", url]
+    command = [sys.executable, "-m", "semel", *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def _environment() -> dict[str, str]:
+    """Ours, without what would change a gateway behind its flags' back."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SEMEL_")}
+    # No tenant is held back: how fast one can be is what is asked.
+    return {**kept, "SEMEL_LOG": "none", "SEMEL_TENANT_RATE": "0"}
+
+
+def tenants(count: int, prefix: str = "tenant") -> tuple[str, ...]:
+    return tuple(f"{prefix}-{number:04}" for number in range(count))
+
+
+class Starts:
+    """Runs started over HTTP: each connection the next one as soon as it is answered."""
+
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        gateways: Sequence[HttpServer],
+        whose: Sequence[str],
+        *,
+        connections: int,
+        limit: int = ACTIVE_MAX,
+        api_key: str | None = None,
+        share: float = 1,
+    ) -> None:
+        """`share` of a round's operations are done: where a side is slow by far, a few of them tell."""
+        self.name = name
+        self._whose, self._share, self._api_key = whose, share, api_key
+        self._next, self._started = counting(), 0
+        self.last_s: float | None = None  # what a start took in the last round
+        self._store = open_store(url)
+        self._load = HttpLoad([each.port for each in gateways], connections)
+        self._define(limit)
+
+    def _define(self, limit: int) -> None:
+        workflow = orjson.dumps({"steps": []})
+        self._all_done([self._request("PUT", f"workflows/{WORKFLOW}", one, workflow) for one in self._whose])
+        if limit != ACTIVE_MAX:
+            body = orjson.dumps({"max_concurrent_runs": limit})
+            self._all_done([self._request("PUT", f"tenants/{one}", one, body) for one in self._whose])
+
+    def _request(self, method: str, path: str, tenant: str, body: bytes, **headers: str) -> bytes:
+        headers["X-Tenant-ID"] = tenant
+        if self._api_key is not None:
+            headers["X-API-Key"] = self._api_key
+        return request(method, f"/api/v1/{path}", headers, body)
+
+    def _all_done(self, requests: list[bytes]) -> None:
+        replies, _ = self._load.crowd(requests)
+        check(replies)
+
+    def round(self, count: int) -> float:
+        whose = self.next_tenants(max(1, round(count * self._share)))
+        replies, took = self._load.crowd([self.start_of(tenant) for tenant in whose])
+        self.end(whose, replies)
+        self.last_s = took / len(whose)
+        return self.last_s
+
+    def next_tenants(self, count: int) -> list[str]:
+        return [self._whose[number % len(self._whose)] for number in islice(self._next, count)]
+
+    def start_of(self, tenant: str) -> bytes:
+        key = {"Idempotency-Key": SYSTEM.token().hex()}
+        return self._request("POST", f"workflows/{WORKFLOW}/runs", tenant, INPUT, **key)
+
+    def begin(self, count: int) -> None:
+        """So many runs more, which stay active."""
+        replies, _ = self._load.crowd([self.start_of(tenant) for tenant in self.next_tenants(count)])
+        check(replies)
+        self._started += count
+
+    def end(self, whose: Sequence[str], replies: Sequence[HttpReply]) -> None:
+        """All of them were admitted and have ended: their slots are free, and nothing waits to be sent."""
+        check(replies)
+        self._started += len(replies)
+        ids = [orjson.loads(reply.body)["run_id"] for reply in replies]
+        body = orjson.dumps({"status": "succeeded"})
+        pairs = zip(whose, ids, strict=True)
+        self._all_done([self._request("POST", f"runs/{id_}/complete", one, body) for one, id_ in pairs])
+        while self._store.ask(Tenants(indexes.OUTBOX, _ANY_SCORE)):
+            SYSTEM.sleep(_LOOK_S)
+
+    def did(self) -> dict[str, int]:
+        return {"starts": self._started, **runs_in(self._store, self._whose)}
+
+    def close(self) -> None:
+        self._load.close()
+        self._store.close()
+
+
+class OnSchedule(Starts):
+    """Runs started at half the rate that `top` reached last. A round is not its mean time but its P99."""
+
+    def __init__(self, name: str, url: str, served: HttpServer, top: Starts, **options: Any) -> None:
+        super().__init__(name, url, [served], **options)
+        self._top = top
+
+    def round(self, count: int) -> float:
+        each_s = self._top.last_s or self._top.round(count)
+        whose = self.next_tenants(count)
+        replies = self._load.schedule([self.start_of(tenant) for tenant in whose], 0.5 / each_s)
+        self.end(whose, replies)
+        return sorted(reply.took_s for reply in replies)[int(0.99 * count)]
+
+
+class BareWrites:
+    """The same requests, to an application that writes one small document for each."""
+
+    name = "bare"
+
+    def __init__(self, url: str, served: HttpServer, whose: Sequence[str], connections: int) -> None:
+        self._whose, self._written = whose, dict[str, str]()
+        self._store = open_store(url)
+        self._load = HttpLoad([served.port], connections)
+
+    def round(self, count: int) -> float:
+        whose = [self._whose[number % len(self._whose)] for number in range(count)]
+        headers = [{"X-Tenant-ID": one, "Idempotency-Key": SYSTEM.token().hex()} for one in whose]
+        path = f"/api/v1/workflows/{WORKFLOW}/runs"
+        replies, took = self._load.crowd([request("POST", path, each, INPUT) for each in headers])
+        check(replies)
+        self._written |= {reply.body.decode(): one for one, reply in zip(whose, replies, strict=True)}
+        return took / count
+
+    def did(self) -> dict[str, int]:
+        found = sum(self._found(tenant) for tenant in self._whose)
+        return {"answers": len(self._written), "documents": found}
+
+    def _found(self, tenant: str) -> int:
+        ids = [id_ for id_, whose in self._written.items() if whose == tenant]
+        batches = [tuple(ids[at : at + _BATCH]) for at in range(0, len(ids), _BATCH)]
+        return sum(len(self._store.ask(Fetch(tenant, batch)).documents) for batch in batches)
+
+    def close(self) -> None:
+        self._load.close()
+        self._store.close()
+
+
+class StoreStarts:
+    """Runs of one tenant admitted in this process by so many callers: nothing but admission is measured."""
+
+    def __init__(self, name: str, url: str, policy: Policy, *, callers: int, share: float = 1) -> None:
+        self.name = name
+        self._callers, self._share, self._started = callers, share, 0
+        self._who = Caller("hot", "bench")
+        self._store = open_store(url)
+        self._runner = asyncio.Runner()
+        self._flow = Flow(self._store, policy, send=_send, wait=_wait)
+        self._runner.run(self._define())
+
+    async def _define(self) -> None:
+        await self._flow.workflows.put_tenant(self._who.tenant, NO_LIMIT)
+        await self._flow.workflows.put(self._who.tenant, WORKFLOW, {"steps": []})
+
+    def round(self, count: int) -> float:
+        count = max(1, round(count * self._share))
+        self._started += count
+        return self._runner.run(self._start_and_end(count)) / count
+
+    async def _start_and_end(self, count: int) -> float:
+        keys = [SYSTEM.token().hex() for _ in range(count)]
+        body, ids = orjson.loads(INPUT), list[str]()
+
+        async def start(key: str) -> None:
+            answer = await self._flow.runs.start(self._who, WORKFLOW, key, body)
+            ids.append(orjson.loads(answer.body)["run_id"])
+
+        async def end(run_id: str) -> None:
+            await self._flow.runs.complete(self._who, run_id, "succeeded", None)
+
+        began = perf_counter()
+        await self._crowd(start, keys)
+        took = perf_counter() - began
+        await self._crowd(end, ids)
+        await self._flow.outbox.run_once()
+        return took
+
+    async def _crowd(self, work: Any, items: Sequence[str]) -> None:
+        left = iter(items)
+
+        async def caller() -> None:
+            for item in left:
+                await work(item)
+
+        await asyncio.gather(*(caller() for _ in range(self._callers)))
+
+    def did(self) -> dict[str, int]:
+        return {"starts": self._started, **runs_in(self._store, [self._who.tenant])}
+
+    def close(self) -> None:
+        self._runner.run(self._store.aclose())
+        self._runner.close()
+
+
+class Beginnings:
+    """A gateway is started on a store that exists, until it says that it is ready; and stopped again."""
+
+    def __init__(self, name: str, directory: Path, url: str) -> None:
+        self.name = name
+        self._directory, self._url, self._begun = directory, url, 0
+
+    def round(self, count: int) -> float:
+        return sum(self._begin() for _ in range(count)) / count
+
+    def _begin(self) -> float:
+        began = perf_counter()
+        with gateway(self._directory, self._url, "--dev"):
+            self._begun += 1
+            return perf_counter() - began
+
+    def did(self) -> dict[str, int]:
+        return {"beginnings": self._begun}
+
+    def close(self) -> None:
+        """Nothing of it runs between the rounds."""
+
+
+def check(replies: Sequence[HttpReply]) -> None:
+    """All were done: a refusal is quick, and would be counted as a success."""
+    wrong = next((reply for reply in replies if reply.status != 200), None)
+    if wrong is not None:
+        raise RuntimeError(f"The gateway answered {wrong.status}: {wrong.body.decode()[:300]}")
+
+
+def runs_in(store: Store, whose: Sequence[str]) -> dict[str, int]:
+    """Runs of these tenants in the store, and how many of them hold a slot."""
+    each_index = {"runs": indexes.RUNS, "active": indexes.SLOTS}
+    return {name: sum(store.ask(Count(one, index)) for one in whose) for name, index in each_index.items()}
+
+
+async def _send(_: object) -> None:
+    """Nobody listens here."""
+
+
+async def _wait(_: str, __: Sequence[str], seconds: float) -> None:
+    await SYSTEM.asleep(seconds)

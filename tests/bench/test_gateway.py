@@ -1,0 +1,273 @@
+"""The bench's rows about the gateway do the work that they measure. How long it takes is not tested."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from bench.experiments import EXPERIMENTS
+from bench.figures import BenchReport
+from bench.gateway_rows import CROWD, LOCK_SHARE, TENANTS
+from bench.gateway_sides import ACTIVE_MAX, Beginnings, Starts, StoreStarts, check, gateway, tenants
+from bench.http_load import HttpLoad, HttpReply, request
+from bench.run import QUICK_ROUNDS, measure
+from bench.servers import ServerMissing
+from semel.flow.flow import Policy
+from semel.stores.documents import Count, Fetch
+from semel.stores.urls import open_store
+from tests.bench.test_servers import need, open_to_all
+from tests.patience import PATIENCE_S
+
+# The warm-up round does the same work.
+ROUNDS = QUICK_ROUNDS + 1
+
+GATEWAY = [one for one in EXPERIMENTS if one.name.startswith("gateway-")]
+
+
+def operations(name: str) -> int:
+    return next(one.quick_operations for one in GATEWAY if one.name == name) * ROUNDS
+
+
+# --- a quick run ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory) -> BenchReport:
+    rows = [one.name for one in GATEWAY if one.needs == "gateway"]
+    return measure(rows, quick=True, directory=str(tmp_path_factory.mktemp("bench")))
+
+
+def on_a_server(kind: str) -> BenchReport:
+    need(kind)
+    with open_to_all() as directory:
+        return measure([f"gateway-{kind}", f"gateway-hot-{kind}"], quick=True, directory=str(directory))
+
+
+@pytest.fixture(scope="module")
+def redis() -> BenchReport:
+    return on_a_server("redis")
+
+
+@pytest.fixture(scope="module")
+def postgres() -> BenchReport:
+    return on_a_server("postgres")
+
+
+@pytest.fixture(params=["sqlite", "redis", "postgres"])
+def store(request) -> str:
+    return request.param
+
+
+@pytest.fixture
+def report(store, request) -> BenchReport:
+    return request.getfixturevalue("local" if store == "sqlite" else store)
+
+
+def test_every_row_of_the_gateway_has_a_figure(local) -> None:
+    rows = [row.name for one in GATEWAY if one.needs == "gateway" for row in one.rows]
+    assert [figure.row.name for figure in local.figures] == rows
+    assert all(value > 0 for figure in local.figures for value in figure.rounds)
+    assert local.left_out == []
+
+
+def test_every_start_left_a_run_and_its_slot_is_free_again(report, store) -> None:
+    starts = operations(f"gateway-{store}")
+    did = report.did[f"gateway-{store}"]["starts"]
+    assert did == {"starts": starts, "runs": starts, "active": 0}
+
+
+def test_the_bare_side_wrote_a_document_for_every_answer(report, store) -> None:
+    answers = operations(f"gateway-{store}")
+    assert report.did[f"gateway-{store}"]["bare"] == {"answers": answers, "documents": answers}
+
+
+def test_both_strategies_admitted_what_they_were_asked_for_at_the_store(report, store) -> None:
+    admitted_by_both(report.did[f"gateway-hot-{store}"], operations(f"gateway-hot-{store}"))
+
+
+def test_both_strategies_admitted_what_they_were_asked_for_over_http(local) -> None:
+    admitted_by_both(local.did["gateway-hot-http"], operations("gateway-hot-http"))
+
+
+def admitted_by_both(did, asked: int) -> None:
+    by_lock = round(asked * LOCK_SHARE)
+    assert did["atomic"] == {"starts": asked, "runs": asked, "active": 0}
+    assert did["lock"] == {"starts": by_lock, "runs": by_lock, "active": 0}
+
+
+@pytest.mark.parametrize("side", ["many", "one", "known"])
+def test_many_tenants_one_and_one_with_a_key_started_as_many_runs(local, side) -> None:
+    starts = operations("gateway-tenants")
+    assert local.did["gateway-tenants"][side] == {"starts": starts, "runs": starts, "active": 0}
+
+
+def test_what_is_sent_on_schedule_is_started_too(local) -> None:
+    starts = operations("gateway-latency")
+    assert local.did["gateway-latency"]["half"] == {"starts": starts, "runs": starts, "active": 0}
+
+
+def test_memory_is_read_after_few_runs_and_after_many(local) -> None:
+    assert local.did["gateway-memory"] == {"few": {"runs": 100}, "many": {"runs": 300}}
+    size = next(figure for figure in local.figures if figure.row.name == "gateway-memory-bytes")
+    assert size.value > 10_000_000  # more than an interpreter with nothing in it
+
+
+def test_a_gateway_began_in_every_round(local) -> None:
+    assert local.did["gateway-start"]["ready"] == {"beginnings": ROUNDS}
+
+
+def test_a_round_of_starts_fits_into_the_limits_as_they_are_by_default() -> None:
+    spread = {f"gateway-{store}": TENANTS for store in ("sqlite", "redis", "postgres")}
+    spread |= {"gateway-latency": TENANTS, "gateway-tenants": 1_000}
+    for one in GATEWAY:
+        assert one.operations <= spread.get(one.name, one.operations) * ACTIVE_MAX
+
+
+def test_every_caller_of_the_crowd_admits_a_run_in_a_round() -> None:
+    hot = [one for one in GATEWAY if "-hot-" in one.name]
+    assert len(hot) == 4
+    assert all(one.operations * LOCK_SHARE >= CROWD for one in hot)
+
+
+# --- the sides ------------------------------------------------------------------------------------
+
+
+def test_a_refused_start_is_not_counted_as_one(tmp_path) -> None:
+    url = f"sqlite:///{tmp_path / 'x.db'}"
+    with gateway(tmp_path, url, "--dev") as served:
+        side = Starts("starts", url, [served], tenants(1), connections=2)
+        with pytest.raises(RuntimeError, match="answered 429"):
+            side.round(ACTIVE_MAX + 1)
+        side.close()
+
+
+def test_a_gateway_that_does_not_start_says_why(tmp_path) -> None:
+    with pytest.raises(ServerMissing, match=r"semel does not start: .*--nonsense"):
+        gateway(tmp_path, f"sqlite:///{tmp_path / 'x.db'}", "--nonsense")
+
+
+def test_a_gateway_is_gone_when_its_beginning_was_measured(tmp_path) -> None:
+    side = Beginnings("ready", tmp_path, f"sqlite:///{tmp_path / 'x.db'}")
+    assert side.round(1) > 0
+    ports = [int(log.stem) for log in tmp_path.glob("*.log")]
+    assert len(ports) == 1
+    with pytest.raises(ConnectionRefusedError):
+        asyncio.run(asyncio.open_connection("127.0.0.1", ports[0]))
+
+
+def test_a_round_at_the_store_leaves_no_message_behind(tmp_path) -> None:
+    url = f"sqlite:///{tmp_path / 'x.db'}"
+    side = StoreStarts("atomic", url, Policy("atomic"), callers=4)
+    side.round(8)
+    side.close()
+    store = open_store(url)
+    assert store.ask(Count("hot", "runs/status/succeeded")) == 8
+    assert store.ask(Count("hot", "outbox")) == 0
+    store.close()
+
+
+def test_the_bare_application_writes_where_the_header_says(tmp_path) -> None:
+    from bench.gateway_sides import bare
+
+    url = f"sqlite:///{tmp_path / 'x.db'}"
+    with bare(tmp_path, url) as served:
+        load = HttpLoad([served.port], 1)
+        replies, _ = load.crowd([request("POST", "/", {"X-Tenant-ID": "acme"}, b"{}")])
+        load.close()
+    store, id_ = open_store(url), replies[0].body.decode()
+    assert list(store.ask(Fetch("acme", (id_,))).documents) == [id_]
+    assert store.ask(Fetch("default", (id_,))).documents == {}
+    store.close()
+
+
+def test_an_answer_other_than_200_is_an_error() -> None:
+    check([HttpReply(200, b"", 0.0)])
+    with pytest.raises(RuntimeError, match="503: no gate"):
+        check([HttpReply(200, b"", 0.0), HttpReply(503, b"no gate", 0.0)])
+
+
+# --- the client -----------------------------------------------------------------------------------
+
+
+class Echo:
+    """Answers each request with its own body, in two pieces, and notes how many connections there were."""
+
+    def __init__(self) -> None:
+        self.port = self.connections = self.most_at_once = self._at_once = 0
+        self._begun = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+
+    async def _serve(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        server = await asyncio.start_server(self._talk, "127.0.0.1", 0)
+        async with server:
+            self.port = server.sockets[0].getsockname()[1]
+            self._begun.set()
+            await self._stop.wait()
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            while True:
+                await self._answer(reader, writer)
+        except asyncio.IncompleteReadError:
+            pass
+        finally:
+            writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        self._at_once += 1
+        self.most_at_once = max(self.most_at_once, self._at_once)
+        body = await reader.readexactly(int(head.split(b"Content-Length: ")[1].split()[0]))
+        said = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+        writer.write(said[:20])
+        await asyncio.sleep(0)  # the others have their turn between the two pieces
+        self._at_once -= 1
+        writer.write(said[20:])
+
+    def __enter__(self) -> Echo:
+        self._thread.start()
+        assert self._begun.wait(PATIENCE_S)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+
+
+@contextmanager
+def echoing(connections: int):
+    with Echo() as echo:
+        load = HttpLoad([echo.port], connections)
+        yield echo, load
+        load.close()
+
+
+def bodies(count: int) -> list[bytes]:
+    return [request("POST", "/", {}, f"number {n}".encode()) for n in range(count)]
+
+
+def test_replies_come_in_the_order_of_their_requests() -> None:
+    with echoing(8) as (_, load):
+        replies, took = load.crowd(bodies(100))
+    assert [reply.body for reply in replies] == [f"number {n}".encode() for n in range(100)]
+    assert took > 0
+
+
+def test_a_connection_serves_many_requests() -> None:
+    with echoing(4) as (echo, load):
+        load.crowd(bodies(100))
+        assert echo.connections == 4
+        assert 1 < echo.most_at_once <= 4
+
+
+def test_a_scheduled_request_waits_for_a_connection_on_the_clock() -> None:
+    with echoing(1) as (_, load):
+        replies = load.schedule(bodies(50), 1e9)
+    assert [reply.body for reply in replies] == [f"number {n}".encode() for n in range(50)]
+    # All are due at once, and one connection serves them one after the other.
+    assert [reply.took_s for reply in replies] == sorted(reply.took_s for reply in replies)
