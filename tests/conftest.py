@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 
 from tests import storeys
+from tests.tools import end_other_processes
 
 # No deadline: how long one example takes says more about the machine than about the code.
 # The same commit gives the same answer; finding new examples is for `make soak`.
@@ -24,3 +25,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     storeys.divide(items)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    end_other_processes()
