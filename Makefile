@@ -1,6 +1,6 @@
 # `make test` and `make serve` are each enough on their own; both set up what is missing first.
 #
-#   make test ARGS="-k refund"    only some tests
+#   make test ARGS="-k refund"    only some of its tests; with test-all, of all but the soaks
 #   make bench ROWS=memory,redis  only some rows; ARGS="--quick --markdown --json" are the rest of its options
 #   make setup PYTHON=python3.12  another interpreter (default: the first of at least 3.11 that is found)
 
@@ -14,19 +14,20 @@ STAMP := .venv/.installed
 TYPED := src tests tools bench $(wildcard examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve demo test check format bench docs soak clean
+.PHONY: help setup serve demo test test-all check format bench docs soak clean
 
 help:
-	@echo "setup   virtual environment in .venv, and Debian packages that tests need"
-	@echo "serve   the gateway on SQLite (semel.db), with a small workflow to try; Ctrl-C stops it"
-	@echo "demo    the Sunday incident: one refund, three crashes, with and without Semel"
-	@echo "test    all tests, then check"
-	@echo "check   format, lint, types"
-	@echo "format  put the code into its format"
-	@echo "bench   the README's figures, measured here"
-	@echo "docs    links hold and examples in README and docs run"
-	@echo "soak    the long races"
-	@echo "clean   caches and build output"
+	@echo "setup     virtual environment in .venv, and Debian packages that tests need"
+	@echo "serve     the gateway on SQLite (semel.db), with a small workflow to try; Ctrl-C stops it"
+	@echo "demo      the Sunday incident: one refund, three crashes, with and without Semel"
+	@echo "test      everything that decides, in minutes; then check"
+	@echo "test-all  test, then the rest: every store, every fault, Temporal"
+	@echo "check     format, lint, types"
+	@echo "format    put the code into its format"
+	@echo "bench     the README's figures, measured here"
+	@echo "docs      links hold and examples in README and docs run"
+	@echo "soak      the long races, with other chances each time"
+	@echo "clean     caches and build output"
 
 setup: $(STAMP)
 
@@ -44,9 +45,19 @@ demo: setup
 # One more than there are cores: many tests wait for leases, servers and processes.
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 1)
 
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+# Fault tests start some thousand processes; without its compiled modules each would take half as long again.
+unexport PYTHONDONTWRITEBYTECODE
+
+# tests/storeys.py says what is `full`, that is left to test-all.
 test: setup
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+	$(PYTEST) -m "not full and not slow" $(ARGS)
 	@$(MAKE) --no-print-directory check
+
+# What test did not run. Given ARGS, whatever they choose of both.
+test-all: $(if $(ARGS),setup,test)
+	$(PYTEST) -m "$(if $(ARGS),,full and )not slow" $(ARGS)
 
 check: setup
 	$(BIN)/ruff format --check .
@@ -65,7 +76,7 @@ docs: setup
 
 # A soak may run for an hour; what hangs longer is stuck.
 soak: setup
-	$(BIN)/python -m pytest -m slow --timeout 3600 $(ARGS)
+	$(BIN)/python -m pytest -m slow --hypothesis-profile soak --timeout 3600 $(ARGS)
 
 clean:
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
-import os
+import signal
 
+import pytest
 from hypothesis import settings
 
+from tests import storeys
+from tests.tools import end_other_processes
+
 # No deadline: how long one example takes says more about the machine than about the code.
-settings.register_profile("desk", deadline=None)
-# In CI the same commit has to give the same answer; finding new examples is for the desk.
-settings.register_profile("ci", deadline=None, derandomize=True)
-settings.load_profile("ci" if os.environ.get("CI") else "desk")
+# The same commit gives the same answer; finding new examples is for `make soak`.
+settings.register_profile("same", deadline=None, derandomize=True)
+settings.register_profile("soak", deadline=None)
+settings.load_profile("same")
+
+# A shell that starts tests in the background has them ignore ctrl-C, and with them all that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# Before the marks that are asked for are looked at.
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    storeys.divide(items)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    end_other_processes()

@@ -8,12 +8,10 @@ import threading
 import time
 
 from semel.kernel.clock import Happening
+from tests.patience import PATIENCE_S as PATIENCE_S
 
 # Some day in 2023: far from zero, so that a step back stays a plausible time.
 START_US = 1_700_000_000_000_000
-
-# A wait for something that never comes has to end; no test depends on how soon.
-PATIENCE_S = 30.0
 
 
 class FakeClock:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tests.faults.certificates import certify
 from tests.missing import cannot
+from tests.patience import PATIENCE_S
 
 # How processes that a test starts find the server of their parent.
 PORT_VARIABLE = "SEMEL_TEST_POSTGRES_PORT"
@@ -24,7 +25,7 @@ TLS_VARIABLE = "SEMEL_TEST_POSTGRES_TLS"
 USER, DATABASE = "semel", "postgres"
 
 # A server recovers from a crash in a second; on a busy machine it takes longer.
-START_S = 60.0
+START_S = PATIENCE_S
 
 
 def binaries() -> Path | None:

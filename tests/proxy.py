@@ -5,12 +5,21 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections import deque
+from dataclasses import dataclass
 
 CHUNK_BYTES = 65_536
 
 # So late that the first one has been read.
 REPEAT_S = 0.02
+
+
+@dataclass
+class Fate:
+    """What has befallen one connection."""
+
+    deaf: bool = False  # it gets no reply any more
+    repeats_next: bool = False  # its next reply is kept, and comes again
+    kept: bytes | None = None  # a reply that comes again when something else is asked
 
 
 class Proxy:
@@ -24,9 +33,10 @@ class Proxy:
         self.doubles_replies = False  # what the server says arrives twice
         self.repeats_replies = False  # what the server says arrives, and some time later again
         self.repeated = 0  # so many times
-        self.repeats_to_next = False  # the next reply arrives, and again when the client asks something else
+        self.repeats_to_next = False  # what is asked next is answered, and again when something else is asked
         self.deafens: bytes | None = None  # the connection on which this is asked next gets no reply any more
         self.drops_requests = False  # a one-way cut: what the client says is lost, and the connection stays
+        self.lost: list[bytes] = []  # so much of it
         self.cuts_after: int | None = None  # so many bytes of replies from now on, then both sides are cut
         self.refuses = False  # nobody is let in
         self._open: set[socket.socket] = set()
@@ -54,37 +64,27 @@ class Proxy:
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self._lock:
                 self._open |= {client, server}
-            deaf, kept, spent = threading.Event(), deque[bytes](), threading.Event()
+            fate = Fate()
             for source, target, replies in ((client, server, False), (server, client, True)):
-                told = (source, target, replies, deaf, kept, spent)
+                told = (source, target, replies, fate)
                 threading.Thread(target=self._carry, args=told, daemon=True).start()
 
-    def _carry(
-        self,
-        source: socket.socket,
-        target: socket.socket,
-        replies: bool,
-        deaf: threading.Event,
-        kept: deque[bytes],
-        spent: threading.Event,
-    ) -> None:
+    def _carry(self, source: socket.socket, target: socket.socket, replies: bool, fate: Fate) -> None:
         try:
             while chunk := source.recv(CHUNK_BYTES):
                 if self.delay_s:
                     time.sleep(self.delay_s)
                 if not replies and self.deafens is not None and self.deafens in chunk:
-                    self.deafens = None
-                    deaf.set()
-                if self.drops_replies or deaf.is_set() if replies else self.drops_requests:
+                    self.deafens, fate.deaf = None, True
+                if replies and (self.drops_replies or fate.deaf):
                     continue
-                # Not where one was repeated before: its client has left, and what comes late is no reply.
-                if replies and self.repeats_to_next and not spent.is_set():
-                    self.repeats_to_next = False
-                    kept.append(chunk)
-                elif not replies and kept:
-                    self.repeated += 1
-                    spent.set()
-                    source.sendall(kept.popleft())
+                if not replies and self.drops_requests:
+                    self.lost.append(chunk)
+                    continue
+                if replies:
+                    self._keep(chunk, fate)
+                else:
+                    self._repeat(source, fate)
                 if replies and self.doubles_replies:
                     chunk += chunk
                 cut, again = replies and self._cut(len(chunk)), replies and self.repeats_replies
@@ -103,6 +103,22 @@ class Proxy:
         except OSError:
             pass
         self._end(source, target)
+
+    def _repeat(self, client: socket.socket, fate: Fate) -> None:
+        """Something is asked: what was kept comes first, and the answer to this is kept if that was ordered.
+
+        It is ordered by what is asked: a late reply on a connection that was given up is not the next one.
+        """
+        if fate.kept is not None:
+            self.repeated += 1
+            client.sendall(fate.kept)
+            fate.kept = None
+        if self.repeats_to_next:
+            self.repeats_to_next, fate.repeats_next = False, True
+
+    def _keep(self, reply: bytes, fate: Fate) -> None:
+        if fate.repeats_next:
+            fate.repeats_next, fate.kept = False, reply
 
     def _cut(self, count: int) -> bool:
         if self.cuts_after is None:

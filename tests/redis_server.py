@@ -20,6 +20,7 @@ import hiredis
 
 from tests.faults.certificates import certify
 from tests.missing import cannot
+from tests.patience import PATIENCE_S
 
 # How processes that a test starts find the servers of their parent.
 PORT_VARIABLE = "SEMEL_TEST_REDIS_PORT"
@@ -27,7 +28,7 @@ CLUSTER_VARIABLE = "SEMEL_TEST_REDIS_CLUSTER_PORTS"
 TLS_VARIABLE = "SEMEL_TEST_REDIS_TLS"
 
 # A server starts in milliseconds; on a busy machine it takes longer, and a cluster agrees with itself later.
-START_S = 60.0
+START_S = PATIENCE_S
 
 # What it means to be safe: these tests want the strongest, unless they say otherwise.
 DURABLE = {"appendonly": "yes", "appendfsync": "always", "save": ""}

@@ -25,9 +25,19 @@ def a_step(ledger: Ledger, name: str = "refund-1", **said: Any) -> Step:
     return ledger.step(**{"conversation": "conv-42", "step": name, **said})
 
 
+_other_processes: list[Ledger] = []
+
+
 def another_process(ledger: Ledger) -> Ledger:
     """The ledger as another process has it: there the name of a tool may be another function's."""
-    return Ledger(ledger.store, tenant=ledger.tenant)
+    _other_processes.append(Ledger(ledger.store, tenant=ledger.tenant))
+    return _other_processes[-1]
+
+
+def end_other_processes() -> None:
+    """Their threads end with the test: none of them speaks in the log of the next one."""
+    while _other_processes:
+        _other_processes.pop().keeper.abandon()
 
 
 def the_record(ledger: Ledger) -> Record:

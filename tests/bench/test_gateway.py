@@ -19,6 +19,7 @@ from semel.flow.flow import Policy
 from semel.stores.documents import Count, Fetch
 from semel.stores.urls import open_store
 from tests.bench.test_servers import need, open_to_all
+from tests.patience import PATIENCE_S
 
 # The warm-up round does the same work.
 ROUNDS = QUICK_ROUNDS + 1
@@ -230,7 +231,7 @@ class Echo:
 
     def __enter__(self) -> Echo:
         self._thread.start()
-        assert self._begun.wait(30)
+        assert self._begun.wait(PATIENCE_S)
         return self
 
     def __exit__(self, *_: object) -> None:

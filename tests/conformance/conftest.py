@@ -10,20 +10,7 @@ import pytest
 from semel.kernel.clock import Clock
 from tests.doors import AsyncDoor, Door
 from tests.fake_clock import FakeClock
-from tests.stores import CONFORMING, TLS, Kind
-
-# Where callers wait for a server, and for each other; over TLS the rest of the text is for soaks.
-_ALWAYS_OVER_TLS = ("test_commands", "test_waiting")
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here, ways = Path(__file__).parent, tuple(kind.name for kind in TLS)
-    for item in items:
-        if item.path.parent != here or item.path.stem in _ALWAYS_OVER_TLS:
-            continue
-        if any(way in item.name for way in ways):
-            item.add_marker(pytest.mark.slow)
+from tests.stores import CONFORMING, Kind
 
 
 class House:

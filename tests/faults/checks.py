@@ -9,11 +9,9 @@ from typing import TypeVar
 import semel
 from semel.audit.events import CLAIMED, RETAKEN, Event, fold, told_by
 from semel.kernel.record import Record, State, effective_state
+from tests.patience import PATIENCE_S as PATIENCE_S
 
 T = TypeVar("T")
-
-# For a busy machine; nothing waits this long unless it is broken.
-PATIENCE_S = 40.0
 
 
 def until(ask: Callable[[], T], what: str) -> T:

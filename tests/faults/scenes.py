@@ -29,11 +29,12 @@ from tests.faults.caller import ACCOUNT, AMOUNT, CONVERSATION, STEP, Heard, call
 from tests.faults.disk import fill
 from tests.faults.interrupting import interrupted_at, moments_of
 from tests.faults.payment import LEASE, Declined, nothing, payment
+from tests.patience import PATIENCE_S
 
 AWAKE_S = 0.05
 
-# Nobody waits that long for a call that takes milliseconds, on a busy machine either.
-STUCK_S = 20.0
+# Nobody waits that long for a call that takes milliseconds; and whoever listens to this process waits longer.
+STUCK_S = PATIENCE_S / 2
 
 
 def say(word: str, content: Any = None) -> None:

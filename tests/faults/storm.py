@@ -30,6 +30,7 @@ from semel.kernel.record import State, effective_state
 from tests.faults.bank import Bank
 from tests.faults.caller import Heard, acall, call
 from tests.faults.payment import POLICIES, Declined, nothing, payment
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -249,7 +250,7 @@ class Nursery:
         """Nobody is left, frozen ones included."""
         for pid in self._pids:
             os.kill(pid, signal.SIGKILL)
-        self._process.communicate(timeout=GRACE_S * 10)
+        self._process.communicate(timeout=PATIENCE_S)
 
 
 def _state(pid: int) -> str:

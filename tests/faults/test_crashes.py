@@ -71,7 +71,10 @@ def die(start: Start, bank: Bank, ledger: semel.Ledger, death: Death, **told: An
     process = start("one_call", note="first", **death.told, **told)
     assert process.end() == -signal.SIGKILL
     assert len(bank.entries()) == death.landed
-    assert [record.state for record in all_records(ledger)] == ([death.left] if death.left else [])
+    left = [record.state for record in all_records(ledger)]
+    # On a very busy machine the sweeper of this process has come by.
+    swept = State.IN_DOUBT if death.left is State.PENDING else death.left
+    assert left in ([[death.left], [swept]] if death.left else [[]])
 
 
 def come_again(ledger: semel.Ledger, bank: Bank, death: Death, policy: str, asynchronous: bool) -> None:
@@ -99,7 +102,14 @@ def assert_entries_agree(bank: Bank, note: str) -> None:
     assert_rising([entry.fence for entry in entries])
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+# One policy that leaves the doubt to people and one that goes on tell a death apart.
+TELLING = [
+    policy if policy in ("park", "retry") else pytest.param(policy, marks=pytest.mark.full)
+    for policy in POLICIES
+]
+
+
+@pytest.mark.parametrize("policy", TELLING)
 @pytest.mark.parametrize("death", DEATHS, ids=lambda death: death.name)
 def test_a_caller_dies_and_the_next_one_goes_by_the_contract(
     death: Death, policy: str, start: Start, bank: Bank, ledger: semel.Ledger
@@ -108,6 +118,7 @@ def test_a_caller_dies_and_the_next_one_goes_by_the_contract(
     come_again(ledger, bank, death, policy, asynchronous=False)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("policy", ["retry", "park"])
 @pytest.mark.parametrize("death", DEATHS, ids=lambda death: death.name)
 def test_an_asynchronous_caller_dies_and_the_next_one_goes_by_the_contract(

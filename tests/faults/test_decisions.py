@@ -163,17 +163,11 @@ POINTS = ("on request", "before decide", "after decide", "before answer", "withi
 # From these points on the decision is on file.
 DECIDED = POINTS[2:]
 
-# Where stores may differ: just before and just after the commit.
-CHOSEN = ("before decide", "after decide")
-
 
 @pytest.mark.parametrize(
     ("point", "store", "verb"),
     [
-        pytest.param(
-            *(point, store, verb),
-            marks=() if point in CHOSEN and (verb == "approve" or store == "sqlite") else pytest.mark.slow,
-        )
+        (point, store, verb)
         for point in POINTS
         for store in STORES
         for verb in PAST

@@ -19,6 +19,7 @@ from semel.stores.documents import Commit, Draft, Fetch
 from semel.stores.urls import open_store
 from tests.commands import AT, A, B, claim, look, renew, settle
 from tests.faults.checks import PATIENCE_S, until
+from tests.patience import HURRIED
 from tests.postgres_server import PostgresServer, TlsPostgresServer
 from tests.redis_server import RedisServer, TlsRedisServer
 from tests.stores import trusting
@@ -50,7 +51,7 @@ def opened(server: Any, name: str, **options: str) -> Store:
     with ExitStack() as trust:
         if hasattr(server, "certificate"):
             trust.enter_context(trusting(server.certificate))
-        return open_store(server.url(name, **{"timeout": "1s", **options}), SYSTEM)
+        return open_store(server.url(name, **{"timeout": HURRIED, **options}), SYSTEM)
 
 
 @contextmanager

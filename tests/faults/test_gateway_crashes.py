@@ -11,10 +11,9 @@ import signal
 import socket
 import struct
 import uuid
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
-from typing import Any
 
 import httpx
 import pytest
@@ -46,13 +45,9 @@ STRATEGIES = {"atomic": ATOMIC, "lock": LOCK}
 KEY = "order-1"
 
 
-def everywhere(points: Iterable[str], chosen: Collection[str]) -> list[Any]:
-    """Every point on every store; those that do not differ from store to store are left to the soak."""
-    return [
-        pytest.param(point, store, marks=() if store == "sqlite" or point in chosen else pytest.mark.slow)
-        for point in points
-        for store in STORES
-    ]
+def everywhere(points: Iterable[str]) -> list[tuple[str, str]]:
+    """Every point on every store."""
+    return [(point, store) for point in points for store in STORES]
 
 
 # From these points on the run exists.
@@ -115,29 +110,27 @@ def killed_at(point: str, strategy: str, store: str, park: Park, begin: Gateways
     check_all_is_well(client, again.json()["run_id"])
 
 
-@pytest.mark.parametrize(("point", "store"), everywhere(ATOMIC_POINTS, ["before create", "after create"]))
+@pytest.mark.parametrize(("point", "store"), everywhere(ATOMIC_POINTS))
 def test_a_gateway_killed_anywhere_leaves_a_key_that_works(
     point: str, store: str, park: Park, begin: Gateways
 ) -> None:
     killed_at(point, "atomic", store, park, begin)
 
 
-@pytest.mark.parametrize(
-    ("point", "store"), everywhere(LOCK_POINTS, ["after reserve", "after lock", "after create"])
-)
+@pytest.mark.parametrize(("point", "store"), everywhere(LOCK_POINTS))
 def test_a_gateway_killed_anywhere_around_its_lock_leaves_a_key_that_works(
     point: str, store: str, park: Park, begin: Gateways
 ) -> None:
     killed_at(point, "lock", store, park, begin)
 
 
-@pytest.mark.parametrize(("point", "store"), everywhere(CLEANUP_POINTS, ["before cleanup"]))
+@pytest.mark.parametrize(("point", "store"), everywhere(CLEANUP_POINTS))
 def test_a_gateway_killed_over_a_refusal_leaves_a_key_that_works(
     point: str, store: str, park: Park, begin: Gateways
 ) -> None:
     doomed = begin(park.store(store), *LOCK, fate=(point, "KILL"))
     client = one_slot(park.one(store, *LOCK))
-    first = start_run(client, key="fills the slot").json()["run_id"]
+    first = persistent_start(client, "fills the slot").json()["run_id"]
     assert lose(doomed, client.headers["x-tenant-id"]) is None
     assert doomed.wait() == -signal.SIGKILL
     refused(persistent_start(client, KEY), 429, "max_concurrent_runs_reached")
@@ -422,6 +415,7 @@ def test_a_stop_is_not_held_up_by_clients_that_only_hold_connections_open(
 # --- two at once -------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("strategy", "store"), [("atomic", "sqlite"), *(("lock", store) for store in STORES)]
 )

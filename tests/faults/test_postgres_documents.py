@@ -41,6 +41,7 @@ from tests.commands import A, claim, look
 from tests.faults.checks import PATIENCE_S, until
 from tests.faults.disk import fill, free, small_disk
 from tests.missing import library
+from tests.patience import HURRIED
 from tests.postgres_server import DATABASE, USER, PostgresServer
 from tests.proxy import Proxy
 
@@ -77,7 +78,7 @@ def stores() -> Iterator[list[Any]]:
 
 @pytest.fixture
 def store(server: PostgresServer, schema: str, stores: list[Any]) -> Any:
-    stores.append(open_store(server.url(schema, timeout="1s")))
+    stores.append(open_store(server.url(schema, timeout=HURRIED)))
     return stores[-1]
 
 
@@ -91,7 +92,7 @@ def proxy(server: PostgresServer) -> Iterator[Proxy]:
 @pytest.fixture
 def far(server: PostgresServer, proxy: Proxy, schema: str, stores: list[Any]) -> Any:
     """The store behind the proxy; its connection knows the statement, so that each reply is one piece."""
-    url = server.url(schema, timeout="1s").replace(f":{server.port}/", f":{proxy.port}/")
+    url = server.url(schema, timeout=HURRIED).replace(f":{server.port}/", f":{proxy.port}/")
     stores.append(open_store(url))
     stores[-1].ask(commit())
     return stores[-1]

@@ -35,6 +35,7 @@ from tests.faults.disk import fill, free, small_disk
 from tests.faults.payment import LONG_LEASE, payment
 from tests.faults.till import CREATE, INSERT
 from tests.missing import library
+from tests.patience import HURRIED, PATIENCE_S
 from tests.postgres_server import DATABASE, USER, PostgresServer
 from tests.proxy import Proxy
 
@@ -112,7 +113,7 @@ def proxy(server: PostgresServer) -> Iterator[Proxy]:
 @pytest.fixture
 def far(server: PostgresServer, proxy: Proxy, schema: str, opened: list[Any]) -> semel.Ledger:
     """The ledger behind the proxy, in clear text, with little patience."""
-    url = server.url(schema, timeout="1s", sslmode="disable")
+    url = server.url(schema, timeout=HURRIED, sslmode="disable")
     opened.append(semel.open(url.replace(f":{server.port}/", f":{proxy.port}/")))
     ledger: semel.Ledger = opened[-1]
     return ledger
@@ -329,7 +330,7 @@ def test_a_deadlock_in_which_the_store_gives_way_is_not_noticed_by_its_callers(
 
 
 def meet(barrier: threading.Barrier) -> None:
-    barrier.wait(30)
+    barrier.wait(PATIENCE_S)
 
 
 def test_statements_of_two_processes_that_want_the_same_records_do_not_deadlock(server, schema, opened):

@@ -25,6 +25,7 @@ from semel.stores.urls import open_store
 from tests.commands import AT, A, B, claim, look, park, release, settle
 from tests.faults.checks import until
 from tests.missing import library
+from tests.patience import HURRIED
 from tests.postgres_server import DATABASE, USER, PostgresServer
 from tests.proxy import Proxy
 
@@ -54,7 +55,7 @@ def stores() -> Iterator[list[Any]]:
 
 @pytest.fixture
 def store(server: PostgresServer, schema: str, stores: list[Any]) -> Any:
-    stores.append(open_store(server.url(schema, timeout="1s")))
+    stores.append(open_store(server.url(schema, timeout=HURRIED)))
     return stores[0]
 
 
@@ -68,7 +69,7 @@ def proxy(server: PostgresServer) -> Iterator[Proxy]:
 @pytest.fixture
 def far(server: PostgresServer, proxy: Proxy, schema: str, stores: list[Any]) -> Any:
     """The store behind the proxy."""
-    url = server.url(schema, timeout="1s").replace(f":{server.port}/", f":{proxy.port}/")
+    url = server.url(schema, timeout=HURRIED).replace(f":{server.port}/", f":{proxy.port}/")
     stores.append(open_store(url))
     return stores[-1]
 

@@ -122,9 +122,10 @@ def test_callers_in_other_processes_are_woken_by_the_settlement(
 
 
 def test_a_waiting_caller_goes_on_when_the_owner_dies(start: Start, bank: Bank, ledger: semel.Ledger) -> None:
-    owner = start("one_call", policy="retry", after="pause", note="owner")
+    # So long a lease that the owner is not late with a renewal, however busy the machine.
+    owner = start("one_call", policy="retry", after="pause", note="owner", lease="5s")
     owner.hear("in the tool")
-    waiter = start("waiting_call", policy="retry")
+    waiter = start("waiting_call", policy="retry", lease="5s")
     waiter.hear("waiting")
     owner.clean_up()
     assert waiter.hear("heard")["receipt"]["note"] == "owner"

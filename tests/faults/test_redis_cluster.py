@@ -38,6 +38,7 @@ from tests.faults.bank import Bank
 from tests.faults.caller import call
 from tests.faults.checks import assert_history_holds, until
 from tests.faults.payment import LONG_LEASE, payment
+from tests.patience import HURRIED
 from tests.redis_server import RedisCluster, RedisServer, shared_cluster_url
 
 KEYS = 200
@@ -228,7 +229,7 @@ def test_a_lane_that_moves_to_another_server_is_followed_also_while_it_moves(clu
 
 
 def test_a_server_that_is_away_refuses_its_lanes_and_service_resumes(cluster):
-    store = open_redis(cluster.url(timeout="1s"))
+    store = open_redis(cluster.url(timeout=HURRIED))
     lost = cluster.nodes[1]
 
     def lives_there(number: int) -> bool:
@@ -284,7 +285,7 @@ class Pair(NamedTuple):
 
     def url(self) -> str:
         """By way of the one that dies: the others have to be known from it."""
-        return self.cluster.url(timeout="1s").replace(
+        return self.cluster.url(timeout=HURRIED).replace(
             f":{self.cluster.nodes[0].port}", f":{self.primary.port}"
         )
 

@@ -25,6 +25,7 @@ from tests.commands import AT, SECOND, A, claim, look, settle
 from tests.doors import AsyncDoor, Door
 from tests.fake_clock import FakeClock
 from tests.faults.checks import until
+from tests.patience import HURRIED
 from tests.proxy import Proxy
 from tests.redis_server import DURABLE, RedisCluster, RedisServer, shared_port, url_of
 
@@ -117,7 +118,7 @@ def opened() -> Iterator[Callable[[str], Any]]:
 
 @pytest.fixture
 def store(server: RedisServer, opened: Callable[[str], Any]) -> Any:
-    return opened(server.url(timeout="1s"))
+    return opened(server.url(timeout=HURRIED))
 
 
 @pytest.fixture(params=[Door, AsyncDoor], ids=["sync", "async"])
@@ -152,7 +153,7 @@ def near(prefix: str) -> Iterator[Any]:
 @pytest.fixture
 def far(manner: type[Door], proxy: Proxy, prefix: str, near: Any) -> Iterator[Door]:
     """The store behind the proxy, with little patience; its connection is there already."""
-    door = manner(open_redis(url_of(f"redis://127.0.0.1:{proxy.port}", prefix, {"timeout": "500ms"})))
+    door = manner(open_redis(url_of(f"redis://127.0.0.1:{proxy.port}", prefix, {"timeout": HURRIED})))
     door.ask(Count("acme", "runs"))
     yield door
     proxy.restore()
@@ -699,7 +700,7 @@ def test_a_server_of_a_cluster_that_came_back_empty_is_noticed_by_its_tenants(cl
 
 
 def test_a_server_of_a_cluster_that_is_away_refuses_its_tenants_and_service_resumes(cluster, opened):
-    store, away = opened(cluster.url(timeout="1s")), cluster.nodes[1]
+    store, away = opened(cluster.url(timeout=HURRIED)), cluster.nodes[1]
     theirs = next(tenant for tenant in TENANTS if port_of(store, tenant) == away.port)
     asked = commit(run(), tenant=theirs, expect={"run": None})
     away.freeze()

@@ -27,6 +27,7 @@ from tests.commands import AT, A, B, claim, look, park, renew, retake, settle
 from tests.doors import AsyncDoor, Door
 from tests.fake_clock import PATIENCE_S
 from tests.faults.checks import until
+from tests.patience import HURRIED
 from tests.proxy import Proxy
 from tests.redis_server import shared_port, url_of
 
@@ -54,7 +55,7 @@ def near(prefix: str) -> Iterator[Store]:
 @pytest.fixture(params=[Door, AsyncDoor], ids=["sync", "async"])
 def far(request: pytest.FixtureRequest, proxy: Proxy, prefix: str) -> Iterator[Door]:
     """The store behind the proxy, with little patience."""
-    url = url_of(f"redis://127.0.0.1:{proxy.port}", prefix, {"timeout": "500ms"})
+    url = url_of(f"redis://127.0.0.1:{proxy.port}", prefix, {"timeout": HURRIED})
     door = request.param(open_store(url))
     door.perform(look())
     yield door
@@ -226,7 +227,7 @@ def test_tasks_in_flight_when_the_connection_breaks_all_get_their_answer(proxy, 
 
 
 def test_a_waiter_is_woken_although_its_connection_broke_meanwhile(proxy, prefix, near):
-    store = open_store(url_of(f"redis://127.0.0.1:{proxy.port}", prefix, {"timeout": "500ms"}))
+    store = open_store(url_of(f"redis://127.0.0.1:{proxy.port}", prefix, {"timeout": HURRIED}))
     near.perform(claim(A))
     waiter = store.waiters.add(AT)
     store.watch()

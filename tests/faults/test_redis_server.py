@@ -36,6 +36,7 @@ from tests.faults.certificates import certify
 from tests.faults.checks import assert_history_holds, until
 from tests.faults.payment import payment
 from tests.faults.scenes import ShiftedClock
+from tests.patience import HURRIED
 from tests.redis_server import DURABLE, RedisServer, free_port
 
 HOUR_S = 3_600
@@ -84,7 +85,7 @@ def opened() -> Iterator[list[Store]]:
 
 @pytest.fixture
 def store(server: RedisServer, opened: list[Store]) -> RedisStore:
-    store = open_redis(server.url(timeout="1s"))
+    store = open_redis(server.url(timeout=HURRIED))
     opened.append(store)
     assert isinstance(store, RedisStore)
     return store
@@ -212,7 +213,7 @@ def test_questions_notice_missing_data_too(server, store, query):
 
 def test_a_call_is_refused_while_the_server_is_away_and_the_tool_does_not_run(server, tmp_path):
     bank = Bank(tmp_path / "bank.jsonl")
-    with semel.open(server.url(timeout="1s")) as ledger:
+    with semel.open(server.url(timeout=HURRIED)) as ledger:
         first = call(ledger, payment(bank, "park"), account="acc-1")
         server.kill()
         assert call(ledger, payment(bank, "park"), account="acc-2").code == "STORE_UNAVAILABLE"
@@ -228,7 +229,7 @@ def test_a_call_is_refused_while_the_server_is_away_and_the_tool_does_not_run(se
 
 @pytest.mark.parametrize("manner", [Door, AsyncDoor], ids=["sync", "async"])
 def test_a_frozen_server_is_a_refusal_in_time_and_service_resumes(server, manner):
-    door = manner(open_redis(server.url(timeout="300ms")))
+    door = manner(open_redis(server.url(timeout=HURRIED)))
     door.perform(claim(A))
     server.freeze()
     try:
@@ -484,7 +485,7 @@ def test_a_wrong_password_is_an_open_error_that_does_not_tell_it(begin):
 
 def test_a_password_that_was_changed_is_a_refusal_until_it_is_right_again(begin, opened):
     server = begin(save="", requirepass="right")
-    store = open_redis(server.url(timeout="1s").replace("://", "://:right@"))
+    store = open_redis(server.url(timeout=HURRIED).replace("://", "://:right@"))
     opened.append(store)
     store.perform(claim(A))
     server.kill()
@@ -505,7 +506,7 @@ def test_a_server_that_is_no_redis_is_told_apart(opened):
 
         threading.Thread(target=greet, daemon=True).start()
         with pytest.raises(SemelError, match="does not speak the Redis protocol"):
-            open_redis(f"redis://127.0.0.1:{listener.getsockname()[1]}?timeout=1s")
+            open_redis(f"redis://127.0.0.1:{listener.getsockname()[1]}?timeout={HURRIED}")
 
 
 def test_nothing_that_listens_is_told(opened):
@@ -520,7 +521,7 @@ def test_tls_comes_from_the_url(begin, tmp_path, monkeypatch):
     port = free_port()
     files = {"tls_cert_file": str(trusted), "tls_key_file": str(key), "tls_auth_clients": "no"}
     server = begin(save="", tls_port=str(port), **files)
-    url = server.url(timeout="2s").replace("redis://", "rediss://").replace(f":{server.port}", f":{port}")
+    url = server.url(timeout=HURRIED).replace("redis://", "rediss://").replace(f":{server.port}", f":{port}")
     with pytest.raises(StoreUnavailable, match="certificate"):
         open_redis(url)
     monkeypatch.setenv("SSL_CERT_FILE", str(trusted))

@@ -38,6 +38,7 @@ from tests.faults.payment import LONG_LEASE
 from tests.faults.places import POSTGRES, SQLITE
 from tests.faults.till import COUNT, CREATE, INSERT, apay_tool, call, pay_tool, run
 from tests.missing import library
+from tests.patience import HURRIED, PATIENCE_S
 from tests.proxy import Proxy
 from tests.tools import another_process
 
@@ -108,7 +109,7 @@ def die(url: str, told: dict[str, str], *, asynchronous: bool) -> None:
         [sys.executable, "-m", "tests.faults.till", words],
         cwd=ROOT,
         capture_output=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
@@ -236,12 +237,12 @@ def test_an_owner_that_lost_its_key_meanwhile_has_its_effect_rolled_back(ledger)
     def slow(account: str, amount: int, books: semel.Transaction) -> str:
         books.connection.execute(INSERT["postgres"], (account, amount))
         entered.set()
-        assert go_on.wait(30)
+        assert go_on.wait(PATIENCE_S)
         return "too late"
 
     with ThreadPoolExecutor(1) as pool:
         late = pool.submit(call, ledger, slow)
-        assert entered.wait(30)
+        assert entered.wait(PATIENCE_S)
         until_free(ledger)
         assert call(another_process(ledger), tool_of(ledger)) == "paid 1400 to acc-1"
         go_on.set()
@@ -257,24 +258,26 @@ def test_a_commit_whose_reply_was_lost_is_found_out_about(tmp_path):
 
     url = POSTGRES.url(tmp_path)
     proxy = Proxy(shared_port())
-    far = url.replace(f":{shared_port()}/", f":{proxy.port}/") + "&timeout=1s"
+    far = url.replace(f":{shared_port()}/", f":{proxy.port}/") + f"&timeout={HURRIED}"
     try:
         with semel.open(url) as near, semel.open(far) as ledger:
             books(near, CREATE)
             books(near, "TRUNCATE payments")
 
-            def pay_and_then(switch: str) -> Any:
-                @semel.tool_contract(name="pay", class_="write-non-idempotent")
-                def pay(account: str, amount: int, books: semel.Transaction) -> str:
-                    books.connection.execute(INSERT["postgres"], (account, amount))
-                    setattr(proxy, switch, True)
-                    threading.Timer(1.2, proxy.restore).start()
-                    return "paid"
+            def lose_the_commit() -> None:
+                # It begins with the statement "join", on the tool's own connection.
+                until(lambda: any(b"join\0" in request for request in proxy.lost), "the commit is lost")
+                proxy.restore()
 
-                return pay
+            @semel.tool_contract(name="pay", class_="write-non-idempotent")
+            def pay(account: str, amount: int, books: semel.Transaction) -> str:
+                books.connection.execute(INSERT["postgres"], (account, amount))
+                proxy.drops_requests = True
+                threading.Thread(target=lose_the_commit, daemon=True).start()
+                return "paid"
 
             with pytest.raises(StoreUnavailable, match="rolled back"):
-                call(ledger, pay_and_then("drops_requests"), "first")
+                call(ledger, pay, "first")
             assert payments(near) == 0
             assert call(another_process(ledger), tool_of(near), "first") == "paid 1400 to acc-1"
             assert payments(near) == 1

@@ -22,6 +22,7 @@ from semel.stores.base import ListRecords, ReadEvents
 from semel.stores.sqlite import SqliteStore
 from tests.commands import AT, claim, look, settle
 from tests.missing import cannot
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -100,8 +101,10 @@ def test_a_store_that_cannot_be_made_for_want_of_space_can_be_made_later(small_d
 
 
 @pytest.fixture
-def shared_place():
+def shared_place(tmp_path):
     """A directory that others may enter and read, not write; the runner's own are closed to them."""
+    # What is imported late is imported now: where the library lies may be closed to them as well.
+    assert attempt(str(tmp_path / "own.db")).endswith("written")
     with tempfile.TemporaryDirectory() as place:
         Path(place).chmod(0o555)
         yield Path(place)
@@ -177,7 +180,7 @@ def killed_while_writing(path: str, calls: str, when: int, log: Path) -> list[st
     inject = f"inject={calls}:signal=KILL:when={when}"
     command = ["strace", "-f", "-o", str(log), "-e", f"trace={calls}", "-e", inject]
     command += [sys.executable, "-m", "tests.faults.sqlite_process", "writes", path, "40"]
-    done = subprocess.run(command, cwd=ROOT, input="go\n", text=True, capture_output=True, timeout=100)
+    done = subprocess.run(command, cwd=ROOT, input="go\n", text=True, capture_output=True, timeout=PATIENCE_S)
     if "Operation not permitted" in done.stderr:
         cannot("strace may not trace here")
     assert "+++ killed by SIGKILL +++" in log.read_text()

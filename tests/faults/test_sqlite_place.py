@@ -24,6 +24,7 @@ from semel.stores.sqlite import SqliteStore
 from semel.stores.sqlite.place import mount_points
 from tests.commands import AT, claim, look, settle
 from tests.missing import cannot
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 KEYS = 4
@@ -110,7 +111,7 @@ def lines_of(process: subprocess.Popen[str]) -> list[str]:
 
 
 def ended(process: subprocess.Popen[str]) -> None:
-    process.communicate("enough\n", timeout=60)
+    process.communicate("enough\n", timeout=PATIENCE_S)
     assert process.returncode == 0
 
 
@@ -366,7 +367,7 @@ def test_a_file_that_was_left_by_a_kill_is_opened_with_its_log(path) -> None:
     killed = started(path)
     assert effects(lines_of(killed)) == KEYS
     killed.kill()
-    killed.communicate(timeout=60)
+    killed.communicate(timeout=PATIENCE_S)
     again = started(path)
     assert lines_of(again) == ["through"]
     ended(again)

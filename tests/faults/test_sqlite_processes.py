@@ -17,6 +17,7 @@ from semel.stores.base import CountRecords, ListRecords, ReadEvents
 from semel.stores.sqlite import SqliteStore
 from tests.commands import AT, claim, look, settle
 from tests.missing import cannot
+from tests.patience import PATIENCE_S
 
 PROCESSES = 16
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -42,7 +43,7 @@ def all_at_once(work: str, path: str, count: int = 0) -> list[list[str]]:
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
-    said = [process.communicate(timeout=100)[0].splitlines() for process in processes]
+    said = [process.communicate(timeout=PATIENCE_S)[0].splitlines() for process in processes]
     assert [process.returncode for process in processes] == [0] * PROCESSES
     return said
 

@@ -23,6 +23,7 @@ from semel.kernel.clock import SYSTEM
 from semel.stores.base import Store
 from semel.stores.memory import MemoryStore
 from tests.gateway.started import begin, park  # noqa: F401  fixtures
+from tests.patience import PATIENCE_S
 from tests.stores import BY_NAME, Kind
 
 EMBEDDED = (BY_NAME["memory"], BY_NAME["sqlite"])
@@ -39,7 +40,7 @@ class Served:
     def client(self, **headers: str) -> httpx.Client:
         """A client that sends these headers; `_` in a name is `-`."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return self.clients.enter_context(httpx.Client(base_url=self.url, headers=named, timeout=30))
+        return self.clients.enter_context(httpx.Client(base_url=self.url, headers=named, timeout=PATIENCE_S))
 
     def key(self, *roles: str, tenant: str = "acme", principal: str = "ann") -> str:
         """A new key with these roles."""

@@ -127,6 +127,7 @@ def test_whatever_a_schema_asks_for_others_are_answered_meanwhile(
         answered_meanwhile(gateway, still)
 
 
+@pytest.mark.full
 def test_a_stop_does_not_wait_for_a_schema_without_an_end(mortal: Gateway) -> None:
     client = mortal.client(X_Tenant_ID="worst")
     define(client, input_schema=by_depth())
@@ -306,6 +307,7 @@ def test_a_stop_drops_what_has_not_arrived_and_says_so(mortal: Gateway) -> None:
         assert begun.recv(1) == b""
 
 
+@pytest.mark.full
 def test_a_stop_does_not_wait_for_a_client_that_does_not_read(mortal: Gateway) -> None:
     with socket.socket() as deaf:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -34,14 +34,15 @@ from semel.stores.documents import Count, Draft, Scan
 from semel.stores.memory import MemoryStore
 from semel.stores.urls import StoreUrl
 from tests.fake_clock import FakeClock
+from tests.patience import PATIENCE_S
 
 ANN = Caller("acme", "ann")
 RUNG = Message("acme:job_1:queued", "acme", "job.queued", 1, "email", None, "job_1")
 APPROVED = Message("approval:job_1", "acme", "approval.approved", 1, "email", None, "job_1")
 ENDED = Message("acme:run_1:ended", "acme", "run.ended", 1, None, "run_1")
 
-# Longer than anything here takes; a wait that ends early is a subscriptions that rang.
-LONG_S = 60.0
+# Longer than anything here takes; a wait that ends early is a subscription that rang.
+LONG_S = 10 * PATIENCE_S
 
 
 # --- doorbells ------------------------------------------------------------------------------------
@@ -51,7 +52,7 @@ async def rung(subscriptions: Subscriptions, ring: Callable[[], None], *topics: 
     waiting = asyncio.ensure_future(subscriptions.wait("acme", topics, LONG_S))
     await asyncio.sleep(0)
     ring()
-    await asyncio.wait_for(waiting, 10)
+    await asyncio.wait_for(waiting, PATIENCE_S)
 
 
 def test_a_ring_ends_the_wait_for_its_topic() -> None:
@@ -68,7 +69,7 @@ def test_a_ring_that_nobody_heard_is_heard_by_the_next_and_only_once() -> None:
     async def scene() -> bool:
         subscriptions = Subscriptions(SYSTEM)
         subscriptions.ring("acme", "email")
-        await asyncio.wait_for(subscriptions.wait("acme", ("email",), LONG_S), 10)
+        await asyncio.wait_for(subscriptions.wait("acme", ("email",), LONG_S), PATIENCE_S)
         second = asyncio.ensure_future(subscriptions.wait("acme", ("email",), LONG_S))
         await asyncio.sleep(0)
         waits = not second.done()
@@ -194,7 +195,7 @@ class Room:
         await asyncio.sleep(0.01)
         try:
             for message in messages:
-                await asyncio.wait_for(self.bus.publish(message), 10)
+                await asyncio.wait_for(self.bus.publish(message), PATIENCE_S)
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
@@ -334,7 +335,7 @@ def test_a_bus_that_stops_says_that_nobody_has_handled_it() -> None:
         publishing = asyncio.ensure_future(room.bus.publish(APPROVED))
         await asyncio.sleep(0)
         await room.bus.stop()
-        await asyncio.wait_for(publishing, 10)
+        await asyncio.wait_for(publishing, PATIENCE_S)
 
     with pytest.raises(BusUnavailable):
         in_room(scene)

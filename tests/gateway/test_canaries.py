@@ -14,6 +14,7 @@ import pytest
 
 from tests.gateway.conftest import define, limit, start_run
 from tests.gateway.serving import ROOT, Gateway, Gateways, quiet_environment, semel
+from tests.patience import PATIENCE_S
 from tests.postgres_server import shared_url as postgres_url
 from tests.redis_server import RedisServer
 
@@ -219,7 +220,7 @@ def test_a_crash_at_start_shows_no_environment() -> None:
         env=quiet_environment() | {"SEMEL_URL": f"postgresql://ann:{PASSWORD}@127.0.0.1:1/x"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 4, done.stderr

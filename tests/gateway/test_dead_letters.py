@@ -11,6 +11,7 @@ import pytest
 from semel.flow.dead import letter
 from semel.flow.document_store import DocumentStore
 from semel.flow.model import Message
+from semel.kernel.clock import SYSTEM
 from tests.gateway.conftest import Serve, Served, refused
 
 ADDRESS = "/api/v1/dead-letters"
@@ -27,8 +28,10 @@ def desk(served: Served) -> httpx.Client:
 
 
 def put_aside(served: Served, number: int) -> str:
-    message = Message(f"acme:job_{number}:queued", "acme", "job.queued", number, topic="pay", job_id="job_1")
-    found = letter("mailer", message, 5, "SMTP said no", number)
+    """Just now, so that the gateway keeps it; the higher the number, the later."""
+    at_us = SYSTEM.now_us() + number
+    message = Message(f"acme:job_{number}:queued", "acme", "job.queued", at_us, topic="pay", job_id="job_1")
+    found = letter("mailer", message, 5, "SMTP said no", at_us)
     document_store = DocumentStore(served.services.store)
     asyncio.run(document_store.commit("acme", {found.id: None}, (found.draft(),)))
     return found.id

@@ -28,6 +28,7 @@ from semel.kernel.clock import SYSTEM
 from semel.ledger.ledger import Ledger
 from semel.stores.base import Store
 from tests.gateway.conftest import Serve, Served, define, refused, start_run
+from tests.patience import PATIENCE_S
 from tests.stores import BY_NAME
 
 COMMANDS = [
@@ -479,7 +480,7 @@ def test_many_who_say_the_same_at_once_leave_one_event_and_one_name(ledger: Ledg
     keys = [served.key("admin", principal=f"person-{number}") for number in range(8)]
 
     async def all_at_once() -> list[httpx.Response]:
-        async with httpx.AsyncClient(base_url=served.url, timeout=60) as client:
+        async with httpx.AsyncClient(base_url=served.url, timeout=PATIENCE_S) as client:
             return await asyncio.gather(
                 *(
                     client.post(

@@ -296,11 +296,7 @@ def test_the_runbook_of_approvals_fails_where_the_message_has_another_id(
 VARIANTS = {"atomic", "lock fixed", "lock jitter"}
 
 
-# It takes twenty seconds, whatever the store; the soaks run it on all of them.
-ONE_STORE = [pytest.param(name, marks=[pytest.mark.slow] if name != "sqlite" else []) for name in STORES]
-
-
-@pytest.mark.parametrize("url", ONE_STORE, indirect=True)
+@pytest.mark.full
 def test_the_runbook_of_contention_passes_and_draws_what_it_saw(url: str, tmp_path: Path) -> None:
     report = tmp_path / "report"
     words = ("--callers", "20", "--seconds", "1", "--url", url, "--report", str(report))

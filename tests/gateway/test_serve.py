@@ -22,9 +22,7 @@ from click.testing import CliRunner, Result
 from semel.cli import main
 from tests.gateway.conftest import define, refused, start_run
 from tests.missing import cannot
-
-# A cold start on a busy machine; nothing depends on how soon it is.
-PATIENCE_S = 60
+from tests.patience import PATIENCE_S
 
 
 class Process:

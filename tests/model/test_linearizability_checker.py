@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from tests.model.linearizability import History, Model, Op, Recorder, SearchTooLarge, check
 from tests.model.record_model import ABSENT, STARTED, Question, Record, RecordModel, apply, every_question
+from tests.patience import PATIENCE_S
 
 NEVER = None
 
@@ -593,7 +594,7 @@ recorder.call("k", "settle", ("a", "ok"), lambda: os.kill(os.getpid(), signal.SI
 def test_a_process_killed_in_the_middle_of_a_call_leaves_it_unanswered(tmp_path: Path) -> None:
     path = tmp_path / "victim.jsonl"
     root = Path(__file__).parents[2]
-    ended = subprocess.run([sys.executable, "-c", KILLED_WHILE_SETTLING, path], cwd=root, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", KILLED_WHILE_SETTLING, path], cwd=root, timeout=PATIENCE_S)
     assert ended.returncode == -signal.SIGKILL
     assert [(each.name, each.answered) for each in History.read(path)] == [("claim", True), ("settle", False)]
 
@@ -603,7 +604,7 @@ def test_threads_that_both_look_before_they_insert_are_found_out(tmp_path: Path)
 
     def claim(token: str) -> Any:
         seen = cell[0]
-        both_looked.wait(timeout=60)
+        both_looked.wait(timeout=PATIENCE_S)
         cell[0], answer = apply(seen, "claim", (token,))
         return answer
 

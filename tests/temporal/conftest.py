@@ -23,9 +23,7 @@ from examples.rewards.entity import Rewards
 from examples.rewards.server import MISSING, Server, binary
 from examples.rewards.worker import worker
 from tests.missing import cannot
-
-# Longer than anything here takes on a busy machine; what takes longer is stuck.
-PATIENCE_S = 100
+from tests.patience import PATIENCE_S as PATIENCE_S
 
 
 @pytest.fixture(scope="session")

@@ -243,7 +243,7 @@ def test_the_example_runs_with_one_command(address: str) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=115,
+        timeout=2 * PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -25,6 +25,7 @@ from semel.stores.memory import MemoryStore
 from semel.testing import FlakyStore
 from semel.windows.age_counters import INDEX, KEY, OTHER, TOOL, TOOLS_MAX, AgeCounters, Subject, pages
 from semel.windows.ages import BOUNDS_US, Ages, as_data, covering_us, from_data, later_than
+from tests.patience import PATIENCE_S
 from tests.stores import KINDS, Kind
 from tests.tools import a_step, declared
 
@@ -455,7 +456,7 @@ def test_processes_that_merge_at_once_lose_nothing_and_count_nothing_twice(share
         tell(process)
     for process in processes:
         tell(process)
-        process.communicate(timeout=100)
+        process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0
     # One of the first calls performed; those of the others were retries too.
     assert kept(store)["pay"].retries == 3 * RETRIES + 2
@@ -468,12 +469,12 @@ def test_what_was_merged_outlives_a_process_that_is_killed(shared, tmp_path):
     assert process.stdout is not None
     assert process.stdout.readline() == "merged\n"
     os.kill(process.pid, signal.SIGKILL)
-    process.communicate(timeout=100)
+    process.communicate(timeout=PATIENCE_S)
     assert kept(store)["pay"].retries == 5
     after = started(kind, tmp_path, 3)
     tell(after)
     tell(after)
-    after.communicate(timeout=100)
+    after.communicate(timeout=PATIENCE_S)
     # Its first call is a retry as well: the killed one performed it.
     assert kept(store)["pay"].retries == 5 + 4
 

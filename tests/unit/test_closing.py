@@ -14,10 +14,8 @@ from semel.kernel.record import State
 from semel.ledger.closing import PARKED
 from semel.ledger.ledger import Ledger
 from semel.testing import FlakyStore
+from tests.patience import PATIENCE_S
 from tests.tools import a_step, declared
-
-# Nothing waits this long unless it waits for itself.
-PATIENCE_S = 30.0
 
 
 class Held:

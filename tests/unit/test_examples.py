@@ -14,6 +14,7 @@ import pytest
 
 from tests import postgres_server, redis_server
 from tests.missing import library
+from tests.patience import PATIENCE_S
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -29,7 +30,7 @@ def told_by(example: str, folder: Path, url: str | None = None) -> list[str]:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -28,6 +28,7 @@ from semel.kernel.limits import RESULT_BYTES_MAX
 from semel.kernel.record import Address, Claim, Settle, State
 from semel.ledger.ledger import Ledger
 from tests.commands import asked
+from tests.patience import PATIENCE_S
 from tests.tools import a_step, another_process, declared, state, the_record
 
 
@@ -323,7 +324,7 @@ class Gate:
         def pay(to: str) -> int:
             self.ran += 1
             self.entered.set()
-            assert self.go.wait(30)
+            assert self.go.wait(PATIENCE_S)
             return self.ran
 
         self.tool = pay
@@ -332,12 +333,12 @@ class Gate:
         """Someone is inside the tool, in the usual step."""
         thread = threading.Thread(target=lambda: a_step(ledger).run(self.tool, "a"))
         thread.start()
-        assert self.entered.wait(30)
+        assert self.entered.wait(PATIENCE_S)
         return thread
 
     def let_go(self, thread: threading.Thread) -> None:
         self.go.set()
-        thread.join(30)
+        thread.join(PATIENCE_S)
 
 
 def test_a_second_caller_waits_for_the_first_and_reads_its_result(real):
@@ -346,7 +347,7 @@ def test_a_second_caller_waits_for_the_first_and_reads_its_result(real):
     waiter = threading.Thread(target=lambda: read.append(a_step(real).run(gate.tool, "a")))
     waiter.start()
     gate.let_go(holder)
-    waiter.join(30)
+    waiter.join(PATIENCE_S)
     assert read == [1]
     assert gate.ran == 1
 
@@ -552,7 +553,7 @@ def test_an_owner_that_ends_while_the_next_one_is_inside_does_not_touch_its_reco
 
     def frozen(to: str) -> int:
         inside.set()
-        assert go.wait(30)
+        assert go.wait(PATIENCE_S)
         if ending is not None:
             raise ending
         return 1
@@ -560,7 +561,7 @@ def test_an_owner_that_ends_while_the_next_one_is_inside_does_not_touch_its_reco
     def go_on(to: str) -> int:
         before = the_record(ledger)
         go.set()
-        frozen_caller.join(30)
+        frozen_caller.join(PATIENCE_S)
         assert the_record(ledger) == before
         return 2
 
@@ -575,7 +576,7 @@ def test_an_owner_that_ends_while_the_next_one_is_inside_does_not_touch_its_reco
 
     frozen_caller = threading.Thread(target=call)
     frozen_caller.start()
-    assert inside.wait(30)
+    assert inside.wait(PATIENCE_S)
     clock.advance("1m")
     with a_step(another_process(ledger)):
         assert tool_of(go_on)("a") == 2

@@ -11,6 +11,7 @@ from semel.kernel.record import Look, Renew
 from semel.ledger.ledger import Ledger
 from semel.stores.memory import MemoryStore
 from semel.testing import FlakyStore
+from tests.patience import PATIENCE_S
 from tests.tools import a_step, declared, events, keyed, kinds, state, the_record
 
 
@@ -142,7 +143,7 @@ def test_the_heartbeat_goes_on_while_a_tool_blocks_the_event_loop(kind, tmp_path
 
     @declared(lease="300ms")
     async def pay(to: str) -> bool:
-        return renewed.wait(30)  # blocking the loop is what this test is about
+        return renewed.wait(PATIENCE_S)  # blocking the loop is what this test is about
 
     async def call() -> bool:
         result: bool = await pay("a")

@@ -9,6 +9,7 @@ import pytest
 import semel
 from semel import errors
 from semel.errors import EffectFailed, NoStep, StepError
+from tests.patience import PATIENCE_S
 from tests.tools import a_step, declared, state, the_record
 
 # --- a call that would wait for itself --------------------------------------------------------------
@@ -88,7 +89,7 @@ def test_another_caller_of_a_running_key_still_waits_for_it(real):
     @declared()
     def send(to: str) -> str:
         inside.set()
-        assert go.wait(30)
+        assert go.wait(PATIENCE_S)
         return to
 
     def call() -> None:
@@ -97,7 +98,7 @@ def test_another_caller_of_a_running_key_still_waits_for_it(real):
     callers = [threading.Thread(target=call) for _ in range(2)]
     for caller in callers:
         caller.start()
-    assert inside.wait(30)
+    assert inside.wait(PATIENCE_S)
     go.set()
     for caller in callers:
         caller.join()

@@ -21,13 +21,11 @@ from semel.ledger.probing import Prober, ProbeReport, contracts_in
 from semel.stores.base import ListRecords, Query
 from semel.stores.memory import MemoryStore
 from semel.testing import Crash, FlakyStore, WrappedStore, crashing
+from tests.patience import PATIENCE_S
 from tests.tools import a_step, another_process, declared, events, keyed, state, the_record
 
 NOTHING = ProbeReport(0, 0, 0)
 SETTLED, CLEARED, UNDECIDED = ProbeReport(1, 0, 0), ProbeReport(0, 1, 0), ProbeReport(0, 0, 1)
-
-# Nothing waits this long unless it is broken.
-PATIENCE_S = 40.0
 
 
 class Downstream:

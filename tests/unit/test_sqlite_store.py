@@ -24,9 +24,10 @@ from semel.stores.sqlite.schema import APPLICATION_ID, open_database
 from semel.stores.sqlite.statements import SCHEMAS
 from tests.commands import AT, LEASE, SECOND, A, B, claim, look, park, release, renew, settle
 from tests.fake_clock import FakeClock
+from tests.patience import PATIENCE_S
 
 # Nothing waits this long unless it is stuck.
-STUCK_S = 30.0
+STUCK_S = PATIENCE_S
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ import pytest
 
 from semel.kernel.waiting import Flag, WaitingThreads, on_main_thread
 from tests.faults.interrupting import interrupted_at, moments_of
-
-PATIENCE_S = 30.0
+from tests.patience import PATIENCE_S
 
 
 def waiting_for(flag: Flag) -> threading.Thread:

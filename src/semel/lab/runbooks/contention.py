@@ -116,7 +116,7 @@ def server_variants(callers: int = CALLERS, burst: int = BURST) -> Iterator[Vari
 
 async def on_store(store: Store, variant: Variant, time_s: float = TIME_S) -> Trial:
     """The variant on a store, in this process: nothing but admission is measured."""
-    outcome, began = Trial(variant), time.perf_counter()
+    outcome = Trial(variant)
 
     def looked() -> None:
         outcome.looks.append(time.perf_counter() - began)
@@ -136,6 +136,7 @@ async def on_store(store: Store, variant: Variant, time_s: float = TIME_S) -> Tr
     async def end(run_id: str) -> None:
         await flow.runs.complete(caller, run_id, "succeeded", None)
 
+    began = time.perf_counter()
     return await _crowd(outcome, start, end, began, time_s)
 
 
