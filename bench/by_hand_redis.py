@@ -20,7 +20,7 @@ from bench.by_hand import ARGUMENTS, LEASE_US, OUTCOME, TERMS, WINDOW_US, key_of
 from bench.servers import RedisServer
 from bench.sides import settled_in
 from semel.kernel.clock import SYSTEM
-from semel.kernel.record import Address, Asked, Claim, Settle, State, apply
+from semel.kernel.record import Address, CallRequest, Claim, Settle, State, apply
 from semel.ledger.ledger import Ledger
 from semel.stores.base import Store
 from semel.stores.redis.commands import Translator, lane
@@ -62,8 +62,8 @@ class RequestWriter:
         return list(self._translator.request(command).words())
 
 
-def asked(at: Address, token: bytes) -> Asked:
-    return Asked(
+def asked(at: Address, token: bytes) -> CallRequest:
+    return CallRequest(
         at, f"rec_{token.hex()}", "refund", "2.1.0", token + token, ARGUMENTS, TERMS, "conv-42",
         '["refund-1"]', "support-bot", "",
     )  # fmt: skip
@@ -140,13 +140,13 @@ class AsyncTwoRoundTrips:
 def gets(ledger: Ledger, prefix: str) -> list[Words]:
     """For each record of the ledger the words that read its bytes."""
     home = lane(0, prefix)
-    return [["GET", home.record(digest_of(record.asked.at))] for record in ledger.records.list(limit=100)]
+    return [["GET", home.record(digest_of(record.request.at))] for record in ledger.records.list(limit=100)]
 
 
 def claims(ledger: Ledger, server: RedisServer, prefix: str) -> list[Words]:
     """For each record of the ledger the words that claim its key, and are told its settlement."""
     writer = RequestWriter(ledger.store, server, prefix)
-    return [writer.claim(record.asked.at) for record in ledger.records.list(limit=100)]
+    return [writer.claim(record.request.at) for record in ledger.records.list(limit=100)]
 
 
 def _tells(answer: Any) -> bool:

@@ -78,7 +78,7 @@ def _sqlite_replay(resources: ExperimentResources) -> Iterator[Side]:
     yield replays
     arguments = {"payment_id": "p-1", "amount_minor": 1, "reason": "x"}
     yield CachedReplays("cache replay", resources.ledger("cached"), workload.refund, **arguments)
-    keys = [record.asked.at.key for record in replays.ledger.records.list(limit=100)]
+    keys = [record.request.at.key for record in replays.ledger.records.list(limit=100)]
     yield by_hand.RawSelect(resources.file("replay"), keys)
 
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from semel.call.declare import tool_contract
 from semel.kernel.clock import SYSTEM
 from semel.kernel.keys import Key
-from semel.kernel.record import Address, Asked, Claim, Park, Settle, State
+from semel.kernel.record import Address, CallRequest, Claim, Park, Settle, State
 from semel.stores.base import SealEvents, Store
 
 # What the tools did, so that a run can prove that it measured effects and not refusals. A list, because
@@ -85,7 +85,7 @@ def remember(store: Store, count: int) -> None:
     for _ in range(count):
         key = (SYSTEM.token() + SYSTEM.token()).hex()
         at, token = Address("default", "tool", key), SYSTEM.token()
-        asked = Asked(
+        asked = CallRequest(
             at, "rec_" + token.hex(), "refund", "2.1.0", token + token, b"{}", "{}", "history", "[]", "", ""
         )
         store.perform(Claim(asked, token, _LEASE_US))
@@ -97,7 +97,7 @@ def leave_in_doubt(store: Store, count: int) -> None:
     for _ in range(count):
         key = (SYSTEM.token() + SYSTEM.token()).hex()
         at, token = Address("default", "tool", key), SYSTEM.token()
-        asked = Asked(
+        asked = CallRequest(
             at, "rec_" + token.hex(), "refund", "2.1.0", token + token, b"{}", "{}", "doubt", "[]", "", ""
         )
         store.perform(Claim(asked, token, _LEASE_US))

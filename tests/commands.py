@@ -7,7 +7,7 @@ from typing import Any
 from semel.kernel.record import (
     Address,
     Amend,
-    Asked,
+    CallRequest,
     Claim,
     Look,
     Park,
@@ -28,9 +28,9 @@ A, B, C, D = (letter * 16 for letter in (b"A", b"B", b"C", b"D"))
 AT = Address("acme", "tool", "key-1")
 
 
-def asked(token: bytes = A, at: Address = AT, **changes: Any) -> Asked:
+def asked(token: bytes = A, at: Address = AT, **changes: Any) -> CallRequest:
     """What the holder of `token` asks for; its record id follows from the token and the place."""
-    return Asked(
+    return CallRequest(
         at=at,
         id=f"rec_{token.hex()}_{at.tenant}_{at.scope}_{at.key}",
         tool="issue_refund",

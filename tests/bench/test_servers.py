@@ -181,9 +181,9 @@ def settled_records(ledger: semel.Ledger, count: int):
     assert len(records) == count
     for record in records:
         assert record.state is State.DONE
-        kinds = [event.kind for event in ledger.records.history(record.asked.id)]
+        kinds = [event.kind for event in ledger.records.history(record.request.id)]
         assert kinds == ["claimed", "settled"]
-        assert ledger.store.perform(Look(record.asked.at)).record == record
+        assert ledger.store.perform(Look(record.request.at)).record == record
     return records
 
 
@@ -222,7 +222,7 @@ def test_pgbench_leaves_what_the_store_would(postgres_server, tmp_path) -> None:
     with semel.open(postgres_server.url("by_pgbench")) as ledger:
         records = ledger.records.list(limit=100)
         assert [record.state for record in records] == [State.DONE] * 4
-        assert all(len(ledger.records.history(record.asked.id)) == 2 for record in records)
+        assert all(len(ledger.records.history(record.request.id)) == 2 for record in records)
 
 
 def test_a_history_made_in_a_pipeline_is_one_that_the_store_reads(redis_server) -> None:
@@ -240,7 +240,7 @@ def test_a_copied_history_is_one_that_the_store_reads(postgres_server) -> None:
     remember_in_postgres(postgres_server, "history", 20)
     with semel.open(postgres_server.url("history")) as ledger:
         records = settled_records(ledger, 21)
-        assert len({record.asked.at.key for record in records}) == 21
+        assert len({record.request.at.key for record in records}) == 21
         assert ledger.store.ask(SealEvents()) is None
 
 

@@ -270,7 +270,7 @@ async def test_the_job_of_a_call_ends_with_the_call(world, scene):
     assert await status(scene, job_id) == "queued"
     await scene.call()
     job = await scene.flow.jobs.get("acme", job_id)
-    assert (job["status"], job["result"]) == ("succeeded", {"record_id": (await record_of(scene)).asked.id})
+    assert (job["status"], job["result"]) == ("succeeded", {"record_id": (await record_of(scene)).request.id})
     assert job["ended_at"] is not None
     # The decision is replayed in every later state of the job, and the call too.
     assert (await told(scene.flow.approvals.decide(BEN, job_id, "approved")))[1]["approved_by"] == "ann"
@@ -286,7 +286,7 @@ async def test_the_job_of_a_call_that_fails_has_failed_and_names_its_record(worl
         await scene.call(amount=FAILING)
     job = await scene.flow.jobs.get("acme", job_id)
     assert (job["status"], job["error"]["code"]) == ("failed", "call_failed")
-    assert (await record_of(scene)).asked.id in job["error"]["message"]
+    assert (await record_of(scene)).request.id in job["error"]["message"]
 
 
 @played
@@ -299,7 +299,7 @@ async def test_the_job_of_a_call_that_somebody_else_settled_ends_by_the_sweep(wo
         clock.advance(seconds)
         await scene.flow.upkeep.run_once()
         assert await status(scene, job_id) == "queued"  # in doubt: nobody knows
-    id_ = (await record_of(scene)).asked.id
+    id_ = (await record_of(scene)).request.id
     await asyncio.to_thread(scene.ledger.records.resolve, id_, "happened", by="eve", result="paid")
     clock.advance(HOUR_S)
     await asyncio.to_thread(scene.ledger.sweeper.run_once)

@@ -33,8 +33,8 @@ from tests.situations import COMMANDS, COMMANDS_OF_OTHERS, SITUATIONS, Step
 def moved(command: Command, at: Address) -> Command:
     """The same command for a record that lives elsewhere."""
     if isinstance(command, Claim):
-        asked = command.asked
-        return command._replace(asked=asked._replace(at=at, id=f"{asked.id}_{at.key}"))
+        asked = command.request
+        return command._replace(request=asked._replace(at=at, id=f"{asked.id}_{at.key}"))
     return command._replace(at=at)
 
 
@@ -214,7 +214,7 @@ def test_events_fold_to_the_record_at_every_moment(door, clock):
         clock.advance(1)
         record = door.perform(step).record
         assert record is not None
-        assert fold(door.ask(ReadEvents(record_id=record.asked.id))) == told_by(record)
+        assert fold(door.ask(ReadEvents(record_id=record.request.id))) == told_by(record)
 
 
 def test_without_audit_records_live_and_no_event_is_written(house, clock):
@@ -257,7 +257,7 @@ def test_any_text_comes_back_as_it_was(door, text):
         ("id", "tool", "version", "terms", "conversation", "step", "principal", "job_id"), text
     )
     first = door.perform(claim(A, at, **texts))
-    assert first.record.asked._asdict() == {**claim(A, at).asked._asdict(), **texts}
+    assert first.record.request._asdict() == {**claim(A, at).request._asdict(), **texts}
     assert door.perform(look(at)).record == first.record
     assert door.perform(park(A, at, note=text)).record.note == text
     resolved = door.perform(resolve(A, B, True, at, by=text))
@@ -280,7 +280,7 @@ ALL_BYTES = bytes(range(256))
 
 def test_any_bytes_come_back_as_they_were(door):
     reply = door.perform(claim(ALL_BYTES[:16], fingerprint=ALL_BYTES, arguments=ALL_BYTES))
-    assert (reply.record.asked.fingerprint, reply.record.asked.arguments) == (ALL_BYTES, ALL_BYTES)
+    assert (reply.record.request.fingerprint, reply.record.request.arguments) == (ALL_BYTES, ALL_BYTES)
     assert door.perform(settle(ALL_BYTES[:16], outcome=ALL_BYTES)).applied
     assert door.perform(look()).record.outcome == ALL_BYTES
 
@@ -304,7 +304,7 @@ def test_an_outcome_of_a_megabyte_comes_back(door):
     door.perform(claim(A, arguments=outcome))
     door.perform(settle(A, outcome=outcome))
     record = door.perform(claim(B)).record
-    assert (record.outcome, record.asked.arguments) == (outcome, outcome)
+    assert (record.outcome, record.request.arguments) == (outcome, outcome)
 
 
 def test_times_beyond_32_bits_and_beyond_a_floats_digits_are_exact(door, clock):

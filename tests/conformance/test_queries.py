@@ -55,7 +55,7 @@ def claim_many(door: Door, count: int, **changes: Any) -> list[Record]:
 
 
 def keys(records: Sequence[Record]) -> list[str]:
-    return [record.asked.at.key for record in records]
+    return [record.request.at.key for record in records]
 
 
 def kinds(door: Door) -> list[str]:
@@ -80,7 +80,7 @@ def test_records_are_listed_whole_and_newest_first(door, clock):
 def test_records_of_one_moment_are_listed_by_id(door):
     for number, name in enumerate(("b", "a", "é", "Z", "c")):
         door.perform(claim(token(number), place(number), id=name))
-    assert [record.asked.id for record in door.ask(ListRecords("acme"))] == ["é", "c", "b", "a", "Z"]
+    assert [record.request.id for record in door.ask(ListRecords("acme"))] == ["é", "c", "b", "a", "Z"]
 
 
 def test_a_released_key_keeps_its_place_in_the_list(door, clock):
@@ -108,7 +108,7 @@ def test_a_list_can_be_narrowed_by_scope_key_tool_and_all_of_them(door):
     door.perform(claim(token(4), place(3, scope="run"), tool="send_email"))
 
     def listed(**narrowed: Any) -> set[tuple[str, str]]:
-        return {record.asked.at[1:] for record in door.ask(ListRecords("acme", **narrowed))}
+        return {record.request.at[1:] for record in door.ask(ListRecords("acme", **narrowed))}
 
     assert listed() == {("tool", "key-1"), ("run", "key-2"), ("tool", "key-3"), ("run", "key-3")}
     assert listed(scope="run") == {("run", "key-2"), ("run", "key-3")}
@@ -177,7 +177,7 @@ def test_pages_show_every_record_once_also_where_several_share_a_moment(door, cl
     while page := door.ask(ListRecords("acme", before=before, limit=limit)):
         assert len(page) <= limit
         pages += page
-        before = (page[-1].created_at, page[-1].asked.id)
+        before = (page[-1].created_at, page[-1].request.id)
     assert pages == whole
     assert len(pages) == 7
 
@@ -187,7 +187,7 @@ def test_new_records_do_not_shift_the_pages_of_someone_who_reads(door, clock):
     first = door.ask(ListRecords("acme", limit=2))
     clock.advance(1)
     door.perform(claim(A, place(9)))
-    rest = door.ask(ListRecords("acme", before=(first[-1].created_at, first[-1].asked.id)))
+    rest = door.ask(ListRecords("acme", before=(first[-1].created_at, first[-1].request.id)))
     assert sorted(keys([*first, *rest])) == ["key-0", "key-1", "key-2", "key-3"]
 
 
@@ -223,7 +223,7 @@ def test_what_is_unsettled_is_listed_over_all_tenants_newest_first(door, clock):
 
     def listed(*states: State, **narrowed: Any) -> list[tuple[str, str]]:
         records = door.ask(ListRecords(None, states=frozenset(states), **narrowed))
-        return [(record.asked.at.tenant, record.asked.at.key) for record in records]
+        return [(record.request.at.tenant, record.request.at.key) for record in records]
 
     lapsed_since = [("acme", "key-2")]
     assert listed(State.IN_DOUBT) == [
@@ -247,10 +247,10 @@ def test_pages_over_all_tenants_show_every_record_once(door, clock, states):
     before = None
     while page := door.ask(ListRecords(None, states=states, before=before, limit=3)):
         pages += page
-        before = (page[-1].created_at, page[-1].asked.id)
+        before = (page[-1].created_at, page[-1].request.id)
     assert pages == whole
-    assert [(record.created_at, record.asked.id) for record in whole] == sorted(
-        ((record.created_at, record.asked.id) for record in whole), reverse=True
+    assert [(record.created_at, record.request.id) for record in whole] == sorted(
+        ((record.created_at, record.request.id) for record in whole), reverse=True
     )
 
 

@@ -44,7 +44,7 @@ def until_in_doubt(ledger: semel.Ledger) -> None:
 def assert_history_holds(ledger: semel.Ledger) -> None:
     """Folding a record's events gives the record, and the fence rose with every attempt."""
     for record in all_records(ledger):
-        record, events = _at_one_moment(ledger, record.asked.id)
+        record, events = _at_one_moment(ledger, record.request.id)
         assert fold(events) == told_by(record)
         assert_rising(_fences_of_attempts(events))
 

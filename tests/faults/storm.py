@@ -351,18 +351,18 @@ class Storm:
         parked = [
             record
             for record in ledger.records.list(state=State.IN_DOUBT, limit=20)
-            if '"park"' in record.asked.terms
+            if '"park"' in record.request.terms
         ]
         if not parked:
             return
         self.strikes["resolve"] += 1
         record = self._chance.choice(parked)
-        receipt = self.bank.receipt(record.asked.at.key)
+        receipt = self.bank.receipt(record.request.at.key)
         try:
             if receipt is None:
-                ledger.records.resolve(record.asked.id, "did_not_happen", by="ann")
+                ledger.records.resolve(record.request.id, "did_not_happen", by="ann")
             else:
-                ledger.records.resolve(record.asked.id, "happened", by="ann", result=vars(receipt))
+                ledger.records.resolve(record.request.id, "happened", by="ann", result=vars(receipt))
         except SemelError:
             pass  # its owner came back, or somebody else was quicker
 
@@ -381,7 +381,7 @@ def pending(ledger: semel.Ledger) -> list[str]:
     """Keys that somebody still works on, by the store's clock."""
     now_us = ledger.clock.now_us()
     records = ledger.records.list(limit=100_000)
-    return [record.asked.at.key for record in records if effective_state(record, now_us) is State.PENDING]
+    return [record.request.at.key for record in records if effective_state(record, now_us) is State.PENDING]
 
 
 if __name__ == "__main__":

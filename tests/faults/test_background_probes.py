@@ -139,7 +139,7 @@ def test_what_a_killed_caller_left_is_settled_by_a_worker_although_nobody_calls(
     until_state(ledger, left)
     assert only_record(ledger).by == "probe"
     assert asking.stop() == 0
-    assert asking.told(told) == [only_record(ledger).asked.id]
+    assert asking.told(told) == [only_record(ledger).request.id]
     answer = call(ledger, payment(bank, "park"), note="second")
     assert answer.receipt is not None
     assert answer.receipt.note == "first"
@@ -177,7 +177,7 @@ def test_two_workers_settle_each_record_once(worker: Workers, bank: Bank, ledger
         assert call(ledger, unsure, account=f"acc-{number}").raised == "TimeoutError"
     until_state(ledger, State.DONE)
     assert [each.stop() for each in workers] == [0, 0]
-    ids = [record.asked.id for record in all_records(ledger)]
+    ids = [record.request.id for record in all_records(ledger)]
     for id_ in ids:
         assert [event.kind for event in ledger.records.history(id_)].count(RESOLVED) == 1
     assert sorted(workers[0].told("probe.settled") + workers[1].told("probe.settled")) == sorted(ids)

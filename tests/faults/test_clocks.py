@@ -64,7 +64,7 @@ def test_fences_rise_whatever_the_clocks_say(
         start("one_call", policy="park", lease="1ms", after="die", note="first", shift_s=shift).end()
         assert len(bank.entries()) == turn + 1
         with shifted(url, 2 * HOUR_S) as later:
-            later.records.resolve(only_record(later).asked.id, "did_not_happen", by="ann")
+            later.records.resolve(only_record(later).request.id, "did_not_happen", by="ann")
     assert_rising([entry.fence for entry in bank.entries()])
     assert_history_holds(ledger)
 

@@ -199,7 +199,7 @@ def test_a_person_settles_what_the_dead_left_and_everyone_reads_that(
     die(start, bank, ledger, IN_FLIGHT, policy="park")
     until_in_doubt(ledger)
     known = {"account": "acc-1", "amount": 1_400, "note": "seen at the bank", "fence": 0}
-    ledger.records.resolve(only_record(ledger).asked.id, "happened", by="ann", result=known)
+    ledger.records.resolve(only_record(ledger).request.id, "happened", by="ann", result=known)
     other = start("one_call", policy="park", note="other").hear("heard")
     assert other["receipt"] == known
     assert len(bank.entries()) == 1

@@ -62,7 +62,7 @@ def test_the_next_caller_goes_by_the_contract_at_once(
     assert len(bank.entries()) == entries
     assert call(ledger, tool, note="third") == second
     parked = [
-        event for event in ledger.records.history(only_record(ledger).asked.id) if event.kind == "parked"
+        event for event in ledger.records.history(only_record(ledger).request.id) if event.kind == "parked"
     ]
     assert [event.note for event in parked] == [OWNER_GONE]
     assert_history_holds(ledger)
@@ -165,12 +165,12 @@ def test_a_person_is_told_of_the_death_and_may_answer_at_once(
 ) -> None:
     killed_in_its_tool(start, "park")
     record = only_record(ledger)
-    told = explained(record, ledger.records.history(record.asked.id), ledger.clock.now_us())
+    told = explained(record, ledger.records.history(record.request.id), ledger.clock.now_us())
     assert record.state is State.PENDING
     assert OWNER_GONE in told["known"].lower()
     assert told["choices"] == ["happened", "did_not_happen"]
     assert "did it take effect" in told["question"]
-    ledger.records.resolve(record.asked.id, "did_not_happen", by="ann")
+    ledger.records.resolve(record.request.id, "did_not_happen", by="ann")
     assert call(ledger, payment(bank, "park", lease=LONG_LEASE), note="second").receipt is not None
     assert_history_holds(ledger)
 

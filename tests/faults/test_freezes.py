@@ -104,7 +104,7 @@ def test_an_owner_that_wakes_after_a_person_decided_changes_nothing(
     outcome: str, start: Start, bank: Bank, ledger: semel.Ledger
 ) -> None:
     owner = frozen(start, ledger, policy="park", after="pause")
-    decided = ledger.records.resolve(only_record(ledger).asked.id, outcome, by="ann")
+    decided = ledger.records.resolve(only_record(ledger).request.id, outcome, by="ann")
     wake(owner)
     assert owner.hear("heard")["code"] == "OWNERSHIP_LOST"
     assert only_record(ledger) == decided
@@ -118,7 +118,7 @@ def test_a_probe_that_found_the_payment_settles_it_before_the_owner_wakes(
     found = call(ledger, payment(bank, "probe"), note="second")
     wake(owner)
     assert owner.hear("heard")["code"] == "OWNERSHIP_LOST"
-    assert found.receipt == bank.receipt(only_record(ledger).asked.at.key)
+    assert found.receipt == bank.receipt(only_record(ledger).request.at.key)
     assert len(bank.entries()) == 1
     assert_history_holds(ledger)
 

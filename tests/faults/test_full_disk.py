@@ -59,7 +59,7 @@ def test_a_disk_full_after_the_effect_is_doubt_until_the_outcome_is_written_late
     free(disk)
     until(lambda: only_record(ledger).state is State.DONE, "the outcome is written late")
     later = call(ledger, tool, note="second")
-    assert later.receipt == bank.receipt(only_record(ledger).asked.at.key)
+    assert later.receipt == bank.receipt(only_record(ledger).request.at.key)
     assert len(bank.entries()) == 1
     assert_history_holds(ledger)
 

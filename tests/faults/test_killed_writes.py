@@ -102,7 +102,7 @@ def test_whatever_was_acknowledged_is_there_and_nobody_pays_twice(
 
 def assert_no_amnesia(ledger: semel.Ledger, bank: Bank, acknowledged: int) -> None:
     """Whatever reached the bank has a record, and at least what was acknowledged is done."""
-    keys = {record.asked.at.key for record in all_records(ledger)}
+    keys = {record.request.at.key for record in all_records(ledger)}
     assert {entry.key for entry in bank.entries()} <= keys
     done = [record for record in all_records(ledger) if record.state is State.DONE]
     assert len(done) >= acknowledged

@@ -447,7 +447,7 @@ def assert_answers(command: Any, reply: Any) -> None:
         assert settled_by(reply.record, command)
     else:
         assert ours(reply.record, command)
-        assert reply.record.asked == command.asked
+        assert reply.record.request == command.request
 
 
 def in_the_end(ledger: semel.Ledger, command: Any) -> Any:
@@ -489,10 +489,10 @@ def test_replies_that_come_again_late_leave_every_answer_where_it_belongs(proxy,
     for number in range(5):
         at = place(number)
         warm(far)
-        assert perform_and_hear_twice(proxy, far, claim(A, at)).record.asked.at == at
+        assert perform_and_hear_twice(proxy, far, claim(A, at)).record.request.at == at
         assert far.store.perform(settle(A, at)).record == near.store.perform(look(at)).record
         warm(far)
-        assert perform_and_hear_twice(proxy, far, look(at)).record.asked.at == at
+        assert perform_and_hear_twice(proxy, far, look(at)).record.request.at == at
         assert far.store.perform(look(place("nobody's"))).record is None
     assert sorted(kinds(near.store)) == ["claimed"] * 6 + ["settled"] * 6
 

@@ -176,7 +176,7 @@ def test_nothing_acknowledged_is_lost_when_the_server_dies_under_load_and_servic
         record = store.perform(look(at)).record
         assert record is not None
         assert record.state is State.DONE
-        assert fold(store.ask(ReadEvents(record_id=record.asked.id))) == told_by(record)
+        assert fold(store.ask(ReadEvents(record_id=record.request.id))) == told_by(record)
 
 
 def test_a_server_that_comes_back_empty_is_noticed_and_not_trusted(server, schema, store, stores):

@@ -105,11 +105,11 @@ def test_lists_counts_and_finds_go_over_all_lanes(door, clock):
     pages, before = [], None
     while page := door.ask(ListRecords("acme", before=before, limit=30)):
         pages += page
-        before = (page[-1].created_at, page[-1].asked.id)
-    assert [record.asked.at for record in pages] == [place(number) for number in reversed(range(KEYS))]
+        before = (page[-1].created_at, page[-1].request.id)
+    assert [record.request.at for record in pages] == [place(number) for number in reversed(range(KEYS))]
     for record in pages[::20]:
-        assert door.ask(FindRecord("acme", record.asked.id)) == record
-        assert door.ask(FindRecord("globex", record.asked.id)) is None
+        assert door.ask(FindRecord("acme", record.request.id)) == record
+        assert door.ask(FindRecord("globex", record.request.id)) is None
 
 
 def test_sweeps_and_seals_reach_every_lane_and_every_chain_holds(door, clock):
@@ -150,7 +150,7 @@ def test_every_records_events_are_found_and_fold_to_it(door, clock):
         record = door.perform(claim(A, place(number))).record
         door.ask(AppendEvents([new_event("dedup_hit", record, clock.now_us())]))
         record = door.perform(settle(A, place(number))).record
-        events = door.ask(ReadEvents(record_id=record.asked.id))
+        events = door.ask(ReadEvents(record_id=record.request.id))
         assert [event.kind for event in events] == ["claimed", "dedup_hit", "settled"]
         assert fold(events) == told_by(record)
 
@@ -333,7 +333,7 @@ def test_when_a_server_dies_its_replica_takes_over_and_service_resumes_by_itself
     pair.primary.kill()
     for at in ends:
         assert in_the_end(door, settle(A, at)).record.state is State.DONE
-        asked = in_the_end(door, look(at)).record.asked
+        asked = in_the_end(door, look(at)).record.request
         events = in_the_end(door, ReadEvents(record_id=asked.id))
         assert [event.kind for event in events] == ["claimed", "settled"]
     assert door.store._nodes.home(door.store._translator.lane_of(digest_of(ends[0])).number).port == (

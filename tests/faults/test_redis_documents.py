@@ -477,7 +477,7 @@ def test_something_else_under_a_key_of_the_log_is_damage_and_nothing_is_half_wri
     server.ask("RENAME", key, "elsewhere")
     server.ask("LPUSH", key, "x")
     if name == "record":
-        assert server.ask("HEXISTS", f"{LANE}ids", record.asked.id) == 1
+        assert server.ask("HEXISTS", f"{LANE}ids", record.request.id) == 1
     before = contents(server)
     with pytest.raises(StoreCorrupt, match="Something else wrote"):
         store.ask(commit(run(), events=(told(), about(record))))
@@ -537,11 +537,11 @@ def test_an_event_about_a_record_joins_its_story_and_leaves_the_record_as_it_is(
     record = door.perform(claim(A)).record
     assert record is not None
     assert door.ask(commit(run(), events=(about(record, WAITING), about(record), told(kind=APPROVED)))).done
-    assert door.perform(look()).record == door.ask(FindRecord("acme", record.asked.id)) == record
+    assert door.perform(look()).record == door.ask(FindRecord("acme", record.request.id)) == record
     record = door.perform(settle(A)).record
     assert record is not None
     assert door.ask(commit(run(), events=(about(record, EXPIRED),))).done
-    events = door.ask(ReadEvents(record_id=record.asked.id))
+    events = door.ask(ReadEvents(record_id=record.request.id))
     assert [event.kind for event in events] == ["claimed", "waiting", "approved", "settled", "expired"]
     assert fold(events) == told_by(record)
     assert door.ask(SealEvents()).events == 6
@@ -682,8 +682,8 @@ def test_an_event_about_a_record_of_another_lane_is_told_in_the_lane_of_its_tena
     event = about(record)
     assert store.ask(commit(run(), events=(event,))).done
     assert heard(store, lane=home.number) == [event]
-    assert {line.kind for line in heard(store, record_id=record.asked.id)} == {"claimed", "approved"}
-    assert store.ask(FindRecord("acme", record.asked.id)) == record
+    assert {line.kind for line in heard(store, record_id=record.request.id)} == {"claimed", "approved"}
+    assert store.ask(FindRecord("acme", record.request.id)) == record
 
 
 def test_a_server_of_a_cluster_that_came_back_empty_is_noticed_by_its_tenants(cluster, opened):

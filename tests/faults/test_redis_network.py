@@ -114,7 +114,7 @@ def test_replies_that_arrive_twice_are_never_taken_for_others(far, proxy, near):
     proxy.restore()
     for number, at in enumerate(places):
         reply = in_the_end(far, settle(A, at, outcome=b"%d" % number))
-        assert (reply.record.asked.at, reply.record.outcome) == (at, b"%d" % number)
+        assert (reply.record.request.at, reply.record.outcome) == (at, b"%d" % number)
     assert sorted(kinds(near)) == ["claimed"] * 20 + ["settled"] * 20
 
 
@@ -124,7 +124,7 @@ def test_a_reply_that_comes_again_when_something_else_is_asked_is_not_the_answer
         near.perform(claim(A, at))
     near.perform(settle(A, ends[0]))
     near.ask(SealEvents())
-    ids = [near.perform(look(at)).record.asked.id for at in ends]
+    ids = [near.perform(look(at)).record.request.id for at in ends]
     questions: list[Any] = [*map(look, ends), look(Address("acme", "tool", "nobody's"))]
     questions += [ListRecords("acme"), ListRecords("globex"), FindRecord("acme", ids[0]), CountRecords()]
     questions += [ReadEvents(), ReadEvents(record_id=ids[1]), ReadSeals()]
@@ -222,7 +222,7 @@ def test_tasks_in_flight_when_the_connection_breaks_all_get_their_answer(proxy, 
         return replies
 
     replies = asyncio.run(scene())
-    assert [reply.record.asked.at for reply in replies] == places
+    assert [reply.record.request.at for reply in replies] == places
     assert kinds(near) == ["claimed"] * 200
 
 

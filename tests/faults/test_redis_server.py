@@ -531,10 +531,10 @@ def test_tls_comes_from_the_url(begin, tmp_path, monkeypatch):
     async def scene(at: Address) -> None:
         assert (await store.aperform(claim(B, at, arguments=large))).applied
         replies = await asyncio.gather(*(store.aperform(look(at)) for _ in range(20)))
-        assert {reply.record.asked.arguments for reply in replies} == {large}
+        assert {reply.record.request.arguments for reply in replies} == {large}
 
     assert store.perform(claim(A, arguments=large)).applied
-    assert store.perform(look()).record.asked.arguments == large
+    assert store.perform(look()).record.request.arguments == large
     for number, new_loop in enumerate(LOOPS.values()):
         with asyncio.Runner(loop_factory=new_loop) as runner:
             runner.run(scene(place(number)))

@@ -53,7 +53,7 @@ def test_what_is_asked_over_the_socket_is_answered(server, manner):
     door = manner(open_store(server.url()))
     large = bytes(range(256)) * 4_000
     assert door.perform(claim(A, arguments=large)).applied
-    assert door.perform(look()).record.asked.arguments == large
+    assert door.perform(look()).record.request.arguments == large
     assert door.perform(settle(A)).applied
     assert [event.kind for event in door.ask(ReadEvents())] == ["claimed", "settled"]
     clients: Any = server.ask("CLIENT", "LIST")

@@ -99,7 +99,7 @@ def returns(office: Office, owner: Future[Any]) -> BaseException | None:
 
 
 def resolved_by(ledger: Ledger, record: Record) -> list[str]:
-    return [event.by for event in ledger.records.history(record.asked.id) if event.kind == "resolved"]
+    return [event.by for event in ledger.records.history(record.request.id) if event.kind == "resolved"]
 
 
 # What the owner brings: a result, a failure, a proof that nothing happened, or that it cannot tell.
@@ -112,7 +112,7 @@ def test_what_happened_stays_what_a_person_said(
 ) -> None:
     tool = office.tool(brings)
     owner = silent_owner(opened, office, tool, pool)
-    decided = opened.records.resolve(only_record(opened).asked.id, "happened", by="ann", result="found")
+    decided = opened.records.resolve(only_record(opened).request.id, "happened", by="ann", result="found")
     assert isinstance(returns(office, owner), OwnershipLost)
     assert only_record(opened) == decided
     assert ask(opened, tool) == "found"
@@ -127,7 +127,7 @@ def test_what_did_not_happen_is_done_by_the_next_caller_once(
 ) -> None:
     tool = office.tool(brings)
     owner = silent_owner(opened, office, tool, pool)
-    decided = opened.records.resolve(only_record(opened).asked.id, "did_not_happen", by="ann")
+    decided = opened.records.resolve(only_record(opened).request.id, "did_not_happen", by="ann")
     assert isinstance(returns(office, owner), OwnershipLost)
     assert only_record(opened) == decided
     assert ask(opened, tool) == ask(opened, tool) == "sent by the second"
@@ -142,7 +142,7 @@ def test_the_owner_that_comes_back_while_its_successor_has_settled_changes_nothi
 ) -> None:
     tool = office.tool()
     owner = silent_owner(opened, office, tool, pool)
-    opened.records.resolve(only_record(opened).asked.id, "did_not_happen", by="ann")
+    opened.records.resolve(only_record(opened).request.id, "did_not_happen", by="ann")
     assert ask(opened, tool) == "sent by the second"
     settled = only_record(opened)
     assert isinstance(returns(office, owner), OwnershipLost)
@@ -160,7 +160,7 @@ def test_an_owner_that_came_back_first_leaves_nothing_to_resolve(
     settled = only_record(opened)
     for outcome in ("happened", "did_not_happen"):
         with pytest.raises(RecordNotInDoubt):
-            opened.records.resolve(settled.asked.id, outcome, by="ann")
+            opened.records.resolve(settled.request.id, outcome, by="ann")
     assert only_record(opened) == settled
     assert ask(opened, tool) == "sent by the first"
 
@@ -170,7 +170,7 @@ def test_without_a_value_the_next_caller_is_told_that_it_happened(
 ) -> None:
     tool = office.tool()
     owner = silent_owner(opened, office, tool, pool)
-    opened.records.resolve(only_record(opened).asked.id, "happened", by="ann")
+    opened.records.resolve(only_record(opened).request.id, "happened", by="ann")
     assert isinstance(returns(office, owner), OwnershipLost)
     with pytest.raises(ResultUnavailable):
         ask(opened, tool)

@@ -483,7 +483,7 @@ def assert_in_doubt_until_a_person_looked(ledger: semel.Ledger) -> None:
     with pytest.raises(OutcomeUnknown, match="ended the transaction"):
         call(another_process(ledger), tool_of(ledger))
     assert payments(ledger) == 1
-    ledger.records.resolve(record.asked.id, "happened", by="ann")
+    ledger.records.resolve(record.request.id, "happened", by="ann")
 
 
 def test_a_transaction_that_the_tool_ended_all_the_same_is_never_recorded_as_done(ledger):

@@ -63,7 +63,7 @@ def fill(place: Path) -> Path:
 def assert_history_fits(store: SqliteStore) -> Sequence[Record]:
     records = store.ask(ListRecords("acme", limit=10_000))
     for record in records:
-        told = store.ask(ReadEvents(record_id=record.asked.id))
+        told = store.ask(ReadEvents(record_id=record.request.id))
         assert fold(told) == told_by(record)
     return records
 
@@ -84,7 +84,7 @@ def test_a_full_disk_refuses_and_service_resumes_by_itself(small_disk) -> None:
         ballast.unlink()
         assert store.perform(settle(*key(0))).applied
         assert store.perform(claim(*key(30_000))).applied
-        kept = {record.asked.at.key for record in assert_history_fits(store)}
+        kept = {record.request.at.key for record in assert_history_fits(store)}
         assert kept == {f"key-{number}" for number in {*acknowledged, 30_000}}
     with closing(SqliteStore(path)) as again:
         assert len(assert_history_fits(again)) == len(kept)
@@ -189,7 +189,7 @@ def killed_while_writing(path: str, calls: str, when: int, log: Path) -> list[st
 
 def states_after(path: str) -> dict[str, State]:
     with closing(SqliteStore(path)) as store:
-        states = {record.asked.at.key: record.state for record in assert_history_fits(store)}
+        states = {record.request.at.key: record.state for record in assert_history_fits(store)}
         assert store.perform(claim(*key(1_000))).applied
     with closing(sqlite3.connect(path)) as raw:
         assert raw.execute("PRAGMA integrity_check").fetchall() == [("ok",)]

@@ -66,7 +66,7 @@ def test_every_key_that_processes_race_for_has_one_owner_and_a_short_log(path) -
             assert record is not None
             assert record.state is State.DONE
             assert record.outcome == bytes.fromhex(token)
-            told = store.ask(ReadEvents(record_id=record.asked.id))
+            told = store.ask(ReadEvents(record_id=record.request.id))
             assert fold(told) == told_by(record)
         events = store.ask(ReadEvents())
         assert [event.seq for event in events] == list(range(1, 2 * keys + 1))
@@ -131,7 +131,7 @@ def test_a_fork_in_the_middle_of_commits_leaves_both_sides_a_working_store(path)
         expected = sum(done) + 12 * 3
         assert store.ask(CountRecords()) == {State.DONE: expected}
         for record in store.ask(ListRecords("acme", limit=50)):
-            told = store.ask(ReadEvents(record_id=record.asked.id))
+            told = store.ask(ReadEvents(record_id=record.request.id))
             assert fold(told) == told_by(record)
     with closing(SqliteStore(path)) as again:
         assert {finding.level for finding in again.findings()} <= {"ok"}

@@ -147,14 +147,14 @@ def without_place(result: Result) -> tuple[int, list[str], list[str]]:
 def settle(ledger: Ledger, to: str = "bob", step: str = "s-1") -> str:
     with ledger.step(conversation="c-1", step=step, principal="bot"):
         send(to)
-    return ledger.records.list()[0].asked.id
+    return ledger.records.list()[0].request.id
 
 
 def doubt(ledger: Ledger, step: str = "doubt") -> str:
     with ledger.step(conversation="c-1", step=step, principal="bot"), pytest.raises(TimeoutError):
         send("nobody")
     ledger.sightings.merge()  # the catalogue knows the tool now, and not in the middle of a comparison
-    return ledger.records.list()[0].asked.id
+    return ledger.records.list()[0].request.id
 
 
 # --- the same in both ways --------------------------------------------------------------------------------
@@ -543,7 +543,7 @@ def test_questions_of_tools_and_of_jobs_are_listed_and_decided_alike(
     assert both.same("approvals", "list", "--status", "waiting")["items"] == listed
     assert [both.same("approvals", "show", item["job_id"]) for item in listed] == listed
     [record] = ledger.records.list()
-    [approve, _] = both.same("records", "show", record.asked.id)["next"]
+    [approve, _] = both.same("records", "show", record.request.id)["next"]
     assert approve.split()[:4] == ["semel", "approvals", "approve", call_id]
     first = run(*shlex.split(approve)[1:], "--api-key", both.at_server[-1])
     assert first.exit_code == 0, first.output

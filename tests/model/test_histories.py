@@ -137,7 +137,7 @@ def assert_that_the_events_tell_the_same(store: Store) -> None:
     for number in range(KEYS):
         found = store.perform(Look(place(f"key-{number}"))).record
         assert found is not None
-        events = store.ask(ReadEvents(record_id=found.asked.id))
+        events = store.ask(ReadEvents(record_id=found.request.id))
         assert fold(events) == told_by(found)
         fences = [event.fence for event in events if event.kind in ("claimed", "retaken")]
         assert fences == sorted(set(fences))

@@ -183,7 +183,7 @@ class Agreement(RuleBasedStateMachine):
     @rule()
     def asks_again(self):
         assert self.last is not None
-        at = self.last.asked.at if isinstance(self.last, Claim) else self.last.at
+        at = self.last.request.at if isinstance(self.last, Claim) else self.last.at
         record = self.memory.perform(Look(at)).record
         # Whoever claims after the window has closed makes a new record, with an id of its own.
         if record is None or not closed(record, self.clock.now_us()):
@@ -208,7 +208,7 @@ class Agreement(RuleBasedStateMachine):
         query = ListRecords(tenant, states=states, key=key, tool=tool, limit=limit)
         page = self.listed(query)
         if page:
-            self.listed(ListRecords(tenant, before=(page[-1].created_at, page[-1].asked.id)))
+            self.listed(ListRecords(tenant, before=(page[-1].created_at, page[-1].request.id)))
 
     def listed(self, query: ListRecords) -> Sequence[Record]:
         ours, theirs = self.memory.ask(query), self.door.ask(query)
@@ -293,7 +293,7 @@ class Agreement(RuleBasedStateMachine):
         for at in PLACES:
             record = self.door.perform(Look(at)).record
             if record is not None:
-                assert fold(event for event in events if event.record_id == record.asked.id) == told_by(
+                assert fold(event for event in events if event.record_id == record.request.id) == told_by(
                     record
                 )
 

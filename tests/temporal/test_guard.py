@@ -348,8 +348,8 @@ def test_the_audit_names_the_workflow(play: Play, text: str, ledger: Ledger) -> 
 
     play(story)
     [record] = ledger.records.list()
-    assert f"temporal:default/{name}/" in record.asked.conversation
-    assert record.asked.principal == "Doing"
+    assert f"temporal:default/{name}/" in record.request.conversation
+    assert record.request.principal == "Doing"
 
 
 def test_a_cron_workflow_has_to_name_its_conversations(play: Play, text: str) -> None:

@@ -299,7 +299,7 @@ def test_an_approved_call_in_doubt_needs_no_second_approval(ledger, way, ran):
         again(ledger, way, pay, "a", "second")
     with pytest.raises(OutcomeUnknown):
         again(ledger, way, pay, "a", "third")
-    ledger.records.resolve(the_record(ledger).asked.id, "did_not_happen", by="ann")
+    ledger.records.resolve(the_record(ledger).request.id, "did_not_happen", by="ann")
     assert again(ledger, way, pay, "a", "fourth") == 2
     assert ran == ["first", "first"]
 

@@ -83,7 +83,7 @@ class Book:
             self.events.append(event._replace(seq=len(self.events) + 1))
 
     def of_record(self, record: Record) -> list[Event]:
-        return [event for event in self.events if event.record_id == record.asked.id]
+        return [event for event in self.events if event.record_id == record.request.id]
 
 
 def written(*steps: Step) -> Book:
@@ -237,7 +237,7 @@ times = st.sampled_from([0, 1, SECOND, LEASE, WINDOW, -SECOND, -WINDOW])
 def _with_ids(steps: Sequence[Step]) -> list[Step]:
     """Every claim with a record id of its own, as callers make them."""
     return [
-        step._replace(asked=step.asked._replace(id=f"rec_{number}")) if isinstance(step, Claim) else step
+        step._replace(request=step.request._replace(id=f"rec_{number}")) if isinstance(step, Claim) else step
         for number, step in enumerate(steps)
     ]
 

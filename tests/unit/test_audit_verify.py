@@ -185,7 +185,7 @@ def test_a_record_that_was_changed_by_hand_differs_from_its_events(filed: semel.
     call(filed, "1")
     touch(path, "UPDATE semel_records SET state = 'failed'")
     [difference] = verify(filed.store).differences
-    assert difference.record_id == filed.records.list()[0].asked.id
+    assert difference.record_id == filed.records.list()[0].request.id
     assert "state" in difference.text
 
 
@@ -229,7 +229,7 @@ def test_doubt_release_and_resolution_are_whole(ledger: semel.Ledger) -> None:
     with pytest.raises(TimeoutError):
         call(ledger, "1", to="nobody")
     [record] = ledger.records.list()
-    ledger.records.resolve(record.asked.id, "did_not_happen", by="ann")
+    ledger.records.resolve(record.request.id, "did_not_happen", by="ann")
     with pytest.raises(TimeoutError):
         call(ledger, "1", to="nobody")
     with pytest.raises(ValueError, match="x"), ledger.step(conversation="c", step="2"):

@@ -290,7 +290,7 @@ def doubt(ledger: Ledger) -> str:
 
     with pytest.raises(TimeoutError):
         run(ledger, pay, "ann")
-    return the_record(ledger).asked.id
+    return the_record(ledger).request.id
 
 
 def test_a_person_elsewhere_is_held_to_what_the_catalogue_says(ledger):
@@ -322,7 +322,7 @@ def test_records_do_not_repeat_what_the_catalogue_knows(ledger):
     run(ledger, pay, "ann")
     ledger.keeper.run_once()
     run(ledger, pay, "ben")
-    told = {each.asked.arguments: each.asked.terms for each in ledger.records.list()}
+    told = {each.request.arguments: each.request.terms for each in ledger.records.list()}
     assert "returns" in told[b'{"to":"ann"}']
     assert told[b'{"to":"ben"}'] == pay.contract.terms
 
@@ -334,7 +334,7 @@ def test_what_nobody_knows_is_taken_and_called_unchecked(ledger):
 
     with pytest.raises(TimeoutError):
         run(ledger, pay, "ann")
-    elsewhere, id_ = Records(ledger.store, "acme"), the_record(ledger).asked.id
+    elsewhere, id_ = Records(ledger.store, "acme"), the_record(ledger).request.id
     assert elsewhere.resolution(id_, "happened", by="ann", result="whatever").checked is False
     ledger.keeper.run_once()
     # Said before, so it is a replay.

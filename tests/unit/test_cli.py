@@ -120,14 +120,14 @@ def doubtful(ledger: semel.Ledger, to: str = "ann", step: str = "s-1") -> str:
     """The id of a record in doubt."""
     with pytest.raises(TimeoutError):
         in_step(ledger, send, step, to=to)
-    return ledger.records.list()[0].asked.id
+    return ledger.records.list()[0].request.id
 
 
 def settled(ledger: semel.Ledger, to: str = "ann", step: str = "s-1") -> str:
     POST.answers = True
     in_step(ledger, send, step, to=to)
     POST.answers = False
-    return ledger.records.list()[0].asked.id
+    return ledger.records.list()[0].request.id
 
 
 # --- which store ------------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ def test_the_list_shows_each_record_and_doubt_stands_out(ledger: semel.Ledger) -
 
 def test_the_list_is_narrowed_by_what_is_asked_for(ledger: semel.Ledger) -> None:
     done, doubt = settled(ledger, "ann", "s-1"), doubtful(ledger, "bob", "s-2")
-    key = ledger.records.get(done).asked.at.key
+    key = ledger.records.get(done).request.at.key
 
     def ids(*options: str) -> list[str]:
         return [item["id"] for item in answer("records", "list", *options)["items"]]
@@ -207,7 +207,7 @@ def test_a_record_in_doubt_is_explained_and_the_command_to_type_works(ledger: se
     assert "IN DOUBT" in told
     assert "TimeoutError" in told
     assert "nobody enters again until a person resolves it" in told
-    assert ledger.records.get(record_id).asked.at.key in told
+    assert ledger.records.get(record_id).request.at.key in told
     assert '{"to":"ann"}' in told
     assert [line.split()[1] for line in told.splitlines() if "Z  " in line] == ["claimed", "parked"]
     [typed] = [line for line in told.splitlines() if "--did-not-happen" in line]

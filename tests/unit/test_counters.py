@@ -43,7 +43,7 @@ def test_a_replay_names_the_record_and_what_it_holds():
     counters.replayed(record, 1)
     counters.replayed(record, 2)
     [event] = counters.take()
-    assert (event.kind, event.record_id, event.key) == ("dedup_hit", record.asked.id, record.asked.at.key)
+    assert (event.kind, event.record_id, event.key) == ("dedup_hit", record.request.id, record.request.at.key)
     assert (event.times, event.state, event.digest) == (2, "done", b"")
 
 

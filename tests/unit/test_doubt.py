@@ -145,7 +145,7 @@ def test_a_key_that_was_cleared_begins_a_new_downstream_window(ledger, clock):
         with pytest.raises(TimeoutError):
             pay("a")
         clock.advance("2h")
-        ledger.records.resolve(the_record(ledger).asked.id, "did_not_happen", by="ann")
+        ledger.records.resolve(the_record(ledger).request.id, "did_not_happen", by="ann")
         with pytest.raises(TimeoutError):
             pay("a")
         assert pay("a") == 3
@@ -307,7 +307,7 @@ def test_a_person_who_says_that_it_happened_settles_it_with_the_result(ledger, w
 
     with a_step(ledger):
         in_doubt(way, pay, "a")
-        ledger.records.resolve(the_record(ledger).asked.id, "happened", by="ann", result=41)
+        ledger.records.resolve(the_record(ledger).request.id, "happened", by="ann", result=41)
         assert way.call(pay, "a") == 41
     assert len(downstream.seen) == 1
 
@@ -319,11 +319,11 @@ def test_a_missing_result_replays_as_unavailable_until_somebody_gives_it(ledger,
 
     with a_step(ledger):
         in_doubt(way, pay, "a")
-        ledger.records.resolve(the_record(ledger).asked.id, "happened", by="ann")
+        ledger.records.resolve(the_record(ledger).request.id, "happened", by="ann")
         for _ in range(2):
             with pytest.raises(ResultUnavailable):
                 way.call(pay, "a")
-        ledger.records.amend(the_record(ledger).asked.id, by="bob", result=41)
+        ledger.records.amend(the_record(ledger).request.id, by="bob", result=41)
         assert way.call(pay, "a") == 41
 
 
@@ -336,7 +336,7 @@ def test_a_result_that_the_tool_never_returns_is_refused_and_changes_nothing(led
     with a_step(ledger):
         in_doubt(way, pay, "a")
         with pytest.raises(ResultInvalid, match="Nothing was changed"):
-            ledger.records.resolve(the_record(ledger).asked.id, "happened", by="ann", result=result)
+            ledger.records.resolve(the_record(ledger).request.id, "happened", by="ann", result=result)
         with pytest.raises(OutcomeUnknown):
             way.call(pay, "a")
 
@@ -351,12 +351,12 @@ def test_a_person_who_says_that_it_did_not_happen_frees_the_key_and_keeps_its_hi
     with a_step(ledger):
         in_doubt(way, pay, "a", "first")
         before = the_record(ledger)
-        ledger.records.resolve(before.asked.id, "did_not_happen", by="ann")
+        ledger.records.resolve(before.request.id, "did_not_happen", by="ann")
         assert way.call(pay, "a", "second") == 2
     after = the_record(ledger)
     assert downstream.seen[0] == downstream.seen[1]
-    assert (after.asked.id, after.attempts) == (before.asked.id, 2)
-    assert [event.by for event in ledger.records.history(after.asked.id)] == ["", "", "ann", "", ""]
+    assert (after.request.id, after.attempts) == (before.request.id, 2)
+    assert [event.by for event in ledger.records.history(after.request.id)] == ["", "", "ann", "", ""]
 
 
 def test_only_what_is_in_doubt_can_be_resolved(ledger):
@@ -367,7 +367,7 @@ def test_only_what_is_in_doubt_can_be_resolved(ledger):
     with a_step(ledger):
         pay("a")
     with pytest.raises(RecordNotInDoubt):
-        ledger.records.resolve(the_record(ledger).asked.id, "did_not_happen", by="ann")
+        ledger.records.resolve(the_record(ledger).request.id, "did_not_happen", by="ann")
     with a_step(ledger):
         assert pay("a") == 1
 

@@ -18,7 +18,7 @@ from tests.tools import a_step, declared, keyed, the_record
 
 def told(ledger: Ledger) -> dict[str, Any]:
     record = the_record(ledger)
-    found = explained(record, ledger.records.history(record.asked.id), ledger.clock.now_us())
+    found = explained(record, ledger.records.history(record.request.id), ledger.clock.now_us())
     assert json.loads(json.dumps(found)) == found  # it goes over HTTP as it is
     return found
 
@@ -61,7 +61,7 @@ def test_doubt_is_explained_with_its_attempt_since_when_and_what_to_ask(
         "In doubt: nobody enters again until a person resolves it."
     )
     assert f"since {rfc3339(entered_us)}" in found["question"]
-    assert record.asked.at.key in found["question"]
+    assert record.request.at.key in found["question"]
     assert found["choices"] == ["happened", "did_not_happen"]
 
 
@@ -105,7 +105,7 @@ def test_a_settled_record_asks_nothing(ledger: Ledger) -> None:
 
 def test_who_said_so_is_told_and_that_no_value_was_kept(ledger: Ledger, pay: Any) -> None:
     times_out(ledger, pay)
-    ledger.records.resolve(the_record(ledger).asked.id, "happened", by="ann")
+    ledger.records.resolve(the_record(ledger).request.id, "happened", by="ann")
     known = told(ledger)["known"]
     assert "as ann said" in known
     assert "its value was not kept" in known
@@ -113,7 +113,7 @@ def test_who_said_so_is_told_and_that_no_value_was_kept(ledger: Ledger, pay: Any
 
 def test_a_cleared_key_is_free_and_says_who_freed_it(ledger: Ledger, pay: Any) -> None:
     times_out(ledger, pay)
-    ledger.records.resolve(the_record(ledger).asked.id, "did_not_happen", by="ann")
+    ledger.records.resolve(the_record(ledger).request.id, "did_not_happen", by="ann")
     assert told(ledger)["known"] == "ann said that it did not happen: the key is free."
 
 
@@ -142,7 +142,7 @@ def test_a_key_that_the_downstream_forgot_is_not_promised_a_retry(ledger: Ledger
 
 def test_a_line_of_history_names_the_person(ledger: Ledger, pay: Any) -> None:
     times_out(ledger, pay)
-    id_ = the_record(ledger).asked.id
+    id_ = the_record(ledger).request.id
     ledger.records.resolve(id_, "happened", by="ann")
     lines = [happening(event) for event in ledger.records.history(id_)]
     assert [line["type"] for line in lines] == ["claimed", "parked", "resolved"]
@@ -156,11 +156,11 @@ def test_a_line_of_history_names_the_person(ledger: Ledger, pay: Any) -> None:
 def test_an_answer_for_an_earlier_attempt_does_not_resolve_a_later_one(ledger: Ledger, pay: Any) -> None:
     times_out(ledger, pay)
     first = the_record(ledger)
-    said = ledger.records.resolution(first.asked.id, "did_not_happen", by="ann", fence=first.fence)
+    said = ledger.records.resolution(first.request.id, "did_not_happen", by="ann", fence=first.fence)
     assert not said.replayed
     times_out(ledger, pay)  # it ran again, and nobody knows again
     with pytest.raises(RecordNotInDoubt, match="another attempt"):
-        ledger.records.resolution(first.asked.id, "did_not_happen", by="ann", fence=first.fence)
+        ledger.records.resolution(first.request.id, "did_not_happen", by="ann", fence=first.fence)
     assert ledger.records.effective_state(the_record(ledger)) == "in_doubt"
 
 
@@ -168,10 +168,10 @@ def test_the_same_answer_again_is_a_replay_and_leaves_no_event(ledger: Ledger, p
     times_out(ledger, pay)
     record = the_record(ledger)
     for outcome in ("happened", "happened"):
-        said = ledger.records.resolution(record.asked.id, outcome, by="ann", fence=record.fence)
+        said = ledger.records.resolution(record.request.id, outcome, by="ann", fence=record.fence)
     assert said.replayed
-    again = ledger.records.resolution(record.asked.id, "happened", by="bob")
+    again = ledger.records.resolution(record.request.id, "happened", by="bob")
     assert (again.replayed, again.record.by) == (True, "ann")
-    assert [event.kind for event in ledger.records.history(record.asked.id)].count("resolved") == 1
+    assert [event.kind for event in ledger.records.history(record.request.id)].count("resolved") == 1
     with pytest.raises(RecordNotInDoubt):
-        ledger.records.resolution(record.asked.id, "did_not_happen", by="bob")
+        ledger.records.resolution(record.request.id, "did_not_happen", by="bob")

@@ -22,7 +22,7 @@ def test_the_tool_gets_the_real_key(ledger: Ledger) -> None:
         return key
 
     with a_step(ledger):
-        assert pay("ann") == the_record(ledger).asked.at.key
+        assert pay("ann") == the_record(ledger).request.at.key
 
 
 def test_it_is_in_no_schema_signature_or_record(ledger: Ledger) -> None:
@@ -34,7 +34,7 @@ def test_it_is_in_no_schema_signature_or_record(ledger: Ledger) -> None:
     assert list(inspect.signature(pay).parameters) == ["to", "amount"]
     with a_step(ledger):
         assert pay(to="ann", amount=5) == "ann 5"
-    assert b"filled" not in the_record(ledger).asked.arguments
+    assert b"filled" not in the_record(ledger).request.arguments
 
 
 def test_the_key_is_the_same_with_and_without_it(ledger: Ledger) -> None:

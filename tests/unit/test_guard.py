@@ -488,7 +488,7 @@ def test_an_owner_that_ends_after_a_person_decided_is_told(ledger, clock, outcom
     @declared(lease="10s", refused=(Declined,))
     def pay(to: str) -> int:
         clock.advance("1m")
-        ledger.records.resolve(the_record(ledger).asked.id, outcome, by="ann")
+        ledger.records.resolve(the_record(ledger).request.id, outcome, by="ann")
         if ending is not None:
             raise ending
         return 1
@@ -544,7 +544,7 @@ def test_the_forwarded_key_is_the_key_of_the_record(ledger, way):
         return key
 
     with a_step(ledger):
-        assert way.call(pay, "a") == the_record(ledger).asked.at.key
+        assert way.call(pay, "a") == the_record(ledger).request.at.key
 
 
 @pytest.mark.parametrize("ending", [None, LookupError(), Declined(), TimeoutError()], ids=repr)

@@ -49,7 +49,7 @@ def test_what_leaves_the_outcome_open_is_in_doubt_at_once_and_raised_as_it_is(le
         with pytest.raises(OutcomeUnknown) as parked:
             pay("a")
     assert type(error).__name__ in parked.value.details["reason"]
-    assert parked.value.details["record_id"] == the_record(ledger).asked.id
+    assert parked.value.details["record_id"] == the_record(ledger).request.id
 
 
 def test_generator_exit_in_a_tool_is_in_doubt_and_raised(ledger):

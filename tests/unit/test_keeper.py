@@ -228,7 +228,7 @@ def test_what_was_counted_is_written_in_the_background(ledger):
             pay("a")
     ledger.keeper.run_once()
     [hit] = [
-        event for event in ledger.records.history(the_record(ledger).asked.id) if event.kind == "dedup_hit"
+        event for event in ledger.records.history(the_record(ledger).request.id) if event.kind == "dedup_hit"
     ]
     assert hit.times == 2
 
@@ -266,7 +266,7 @@ def test_the_keeper_sweeps_now_and_then(ledger, clock):
 
     with a_step(ledger):
         pay("a")
-    at = the_record(ledger).asked.at
+    at = the_record(ledger).request.at
     clock.advance("2h")
     ledger.keeper.run_once()
     assert ledger.store.perform(Look(at)).record is None
@@ -285,5 +285,5 @@ def test_a_renewal_by_nobody_changes_nothing(ledger):
     with a_step(ledger):
         pay("a")
     before = the_record(ledger)
-    assert not ledger.store.perform(Renew(before.asked.at, before.token, 1_000)).applied
+    assert not ledger.store.perform(Renew(before.request.at, before.token, 1_000)).applied
     assert the_record(ledger) == before

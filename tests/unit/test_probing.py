@@ -33,11 +33,11 @@ class Downstream:
 
     def __init__(self, answer: Any = semel.CannotTell) -> None:
         self.answer = answer
-        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.request: list[tuple[str, dict[str, Any]]] = []
         self.paid: list[str] = []
 
     def probe(self, key: semel.Key, **arguments: Any) -> Any:
-        self.asked.append((key, arguments))
+        self.request.append((key, arguments))
         if isinstance(self.answer, BaseException):
             raise self.answer
         return self.answer
@@ -95,10 +95,10 @@ def test_what_happened_is_settled_without_anybody_calling_and_replays(ledger, wa
     assert once(Prober(ledger, [pay.contract])) == SETTLED
     record = the_record(ledger)
     assert (record.state, record.by) == (State.DONE, "probe")
-    assert downstream.asked == [(record.asked.at.key, {"to": "a", "reason": "first"})]
+    assert downstream.request == [(record.request.at.key, {"to": "a", "reason": "first"})]
     with a_step(ledger):
         assert pay("a", "second") == 7
-    assert (downstream.paid, len(downstream.asked)) == (["a"], 1)
+    assert (downstream.paid, len(downstream.request)) == (["a"], 1)
 
 
 def test_what_did_not_happen_is_claimable_again_and_keeps_its_history(ledger, way_to_ask):
@@ -170,7 +170,7 @@ def test_the_audit_names_the_probe_and_the_prober_tells_record_and_tool(ledger):
     leave_in_doubt(ledger, pay)
     once(Prober(ledger, [pay.contract], tell=told))
     assert [event.by for event in events(ledger) if event.kind == RESOLVED] == ["probe"]
-    facts = {"tenant": "acme", "tool": "pay", "record_id": the_record(ledger).asked.id}
+    facts = {"tenant": "acme", "tool": "pay", "record_id": the_record(ledger).request.id}
     assert told == [("probe.settled", facts)]
 
 
@@ -293,7 +293,7 @@ def test_a_probe_that_does_not_name_the_secret_arguments_is_asked_without_them(l
     with a_step(ledger), pytest.raises(TimeoutError):
         pay("a", "secret")
     assert once(Prober(ledger, [pay.contract])) == SETTLED
-    assert downstream.asked[0][1] == {"to": "a"}
+    assert downstream.request[0][1] == {"to": "a"}
 
 
 def test_arguments_that_fit_the_tool_no_more_are_not_asked_about(ledger):
@@ -305,7 +305,7 @@ def test_arguments_that_fit_the_tool_no_more_are_not_asked_about(ledger):
         return 1
 
     assert once(Prober(ledger, [pay.contract])) == UNDECIDED
-    assert downstream.asked == []
+    assert downstream.request == []
     assert state(ledger) == "in_doubt"
 
 
@@ -349,7 +349,7 @@ def test_what_is_no_longer_in_doubt_is_forgotten(ledger):
     prober = Prober(ledger, [pay.contract])
     once(prober)
     assert len(prober._undecided) == 2
-    ledger.records.resolve(ledger.records.list()[0].asked.id, "happened", by="ann")
+    ledger.records.resolve(ledger.records.list()[0].request.id, "happened", by="ann")
     once(prober)
     assert len(prober._undecided) == 1
 

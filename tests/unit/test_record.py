@@ -137,7 +137,7 @@ def test_a_look_changes_nothing(situation):
 
 def test_a_first_claim_enters_and_holds_a_lease():
     assert told(claim(A)) == Record(
-        asked=asked(A),
+        request=asked(A),
         state=State.PENDING,
         token=A,
         fence=START_US,
@@ -173,7 +173,7 @@ def test_an_unanswered_question_can_be_asked_anew_when_it_is_too_old():
 
 def test_a_released_key_takes_what_the_next_caller_asks():
     record = told(claim(A), SECOND, release(A), SECOND, claim(B, arguments=b"other", fingerprint=b"g" * 32))
-    assert record.asked == asked(B, arguments=b"other", fingerprint=b"g" * 32, id=asked(A).id)
+    assert record.request == asked(B, arguments=b"other", fingerprint=b"g" * 32, id=asked(A).id)
     assert (record.attempts, record.entries, record.created_at) == (2, 1, START_US)
     assert record.entered_at == START_US + 2 * SECOND
 
@@ -181,7 +181,7 @@ def test_a_released_key_takes_what_the_next_caller_asks():
 def test_a_cleared_key_keeps_what_the_first_caller_asked():
     cleared = (claim(A), SECOND, park(A), resolve(A, B, False), SECOND)
     record = told(*cleared, claim(C, arguments=b"reworded", principal="someone else"))
-    assert record.asked == asked(A)
+    assert record.request == asked(A)
     assert (record.attempts, record.entries, record.created_at) == (2, 1, START_US)
     assert record.entered_at == START_US + 2 * SECOND
     assert (record.note, record.by) == ("", "")

@@ -60,9 +60,9 @@ def test_an_unknown_state_is_refused(several):
 def test_records_are_listed_page_by_page(several):
     first = several.records.list(limit=3)
     last = first[-1]
-    rest = several.records.list(limit=3, before=(last.created_at, last.asked.id))
+    rest = several.records.list(limit=3, before=(last.created_at, last.request.id))
     assert [len(first), len(rest)] == [3, 1]
-    assert {record.asked.id for record in first}.isdisjoint(record.asked.id for record in rest)
+    assert {record.request.id for record in first}.isdisjoint(record.request.id for record in rest)
 
 
 def test_records_are_found_by_tool_by_key_and_by_the_key_that_a_caller_gave(ledger, pay):
@@ -86,7 +86,7 @@ def test_a_lapsed_record_is_shown_as_in_doubt_before_any_sweep(ledger, clock):
 
 def test_tenants_see_their_own_records_only(several):
     other = Ledger(several.store, tenant="globex")
-    known = several.records.list()[0].asked.id
+    known = several.records.list()[0].request.id
     assert other.records.list() == []
     with pytest.raises(RecordNotFound):
         other.records.get(known)
@@ -117,8 +117,8 @@ def test_results_that_json_hardly_carries_are_shown(ledger, value):
 
 def test_the_history_of_a_record_is_told_oldest_first(several):
     [record] = several.records.list(state="in_doubt")
-    several.records.resolve(record.asked.id, "happened", by="ann")
-    history = several.records.history(record.asked.id)
+    several.records.resolve(record.request.id, "happened", by="ann")
+    history = several.records.history(record.request.id)
     assert [event.kind for event in history] == ["claimed", "parked", "resolved"]
     assert [event.seq for event in history] == sorted(event.seq for event in history)
     assert history[-1].by == "ann"
@@ -129,8 +129,8 @@ def test_the_history_of_a_record_is_told_oldest_first(several):
 
 def test_the_same_answer_again_changes_nothing(several):
     [record] = several.records.list(state="in_doubt")
-    first = several.records.resolve(record.asked.id, "happened", by="ann", result="r-1")
-    second = several.records.resolve(record.asked.id, "happened", by="bob", result="r-1")
+    first = several.records.resolve(record.request.id, "happened", by="ann", result="r-1")
+    second = several.records.resolve(record.request.id, "happened", by="bob", result="r-1")
     assert first == second
     assert second.by == "ann"
 
@@ -145,15 +145,17 @@ DID_NOT = {"outcome": "did_not_happen"}
 )
 def test_another_answer_is_refused_and_changes_nothing(several, first, other):
     [record] = several.records.list(state="in_doubt")
-    resolved = several.records.resolve(record.asked.id, by="ann", **first)
+    resolved = several.records.resolve(record.request.id, by="ann", **first)
     with pytest.raises(RecordNotInDoubt):
-        several.records.resolve(record.asked.id, by="bob", **other)
-    assert several.records.get(record.asked.id) == resolved
+        several.records.resolve(record.request.id, by="bob", **other)
+    assert several.records.get(record.request.id) == resolved
 
 
 def test_what_did_not_happen_keeps_no_result(several):
     [record] = several.records.list(state="in_doubt")
-    assert several.records.resolve(record.asked.id, "did_not_happen", by="ann", result="r-1").outcome is None
+    assert (
+        several.records.resolve(record.request.id, "did_not_happen", by="ann", result="r-1").outcome is None
+    )
 
 
 @pytest.mark.parametrize("state", ["done", "failed", "partial"])
@@ -161,17 +163,17 @@ def test_what_is_settled_cannot_be_resolved(several, state):
     [record] = several.records.list(state=state)
     for outcome in ("happened", "did_not_happen"):
         with pytest.raises(RecordNotInDoubt):
-            several.records.resolve(record.asked.id, outcome, by="ann")
-    assert several.records.get(record.asked.id) == record
+            several.records.resolve(record.request.id, outcome, by="ann")
+    assert several.records.get(record.request.id) == record
 
 
 def test_resolving_takes_a_known_outcome_and_a_name(several):
     [record] = several.records.list(state="in_doubt")
     with pytest.raises(ValueError, match="did_not_happen"):
-        several.records.resolve(record.asked.id, "maybe", by="ann")
+        several.records.resolve(record.request.id, "maybe", by="ann")
     with pytest.raises(ValueError, match="by="):
-        several.records.resolve(record.asked.id, "happened", by="")
-    assert several.records.get(record.asked.id) == record
+        several.records.resolve(record.request.id, "happened", by="")
+    assert several.records.get(record.request.id) == record
 
 
 def test_an_unknown_record_is_not_found(ledger):
@@ -191,7 +193,7 @@ def test_a_resolved_record_is_honoured_for_the_contracts_window_from_then_on(led
         with pytest.raises(TimeoutError):
             pay("a")
         clock.advance("5h")
-        ledger.records.resolve(the_record(ledger).asked.id, "happened", by="ann", result=7)
+        ledger.records.resolve(the_record(ledger).request.id, "happened", by="ann", result=7)
         clock.advance("59m")
         assert pay("a") == 7
         clock.advance("1m")
@@ -207,33 +209,33 @@ def test_every_ledger_replays_what_was_amended_however_often_it_replayed_the_old
     other = Ledger(ledger.store, tenant="acme")
     with a_step(ledger), pytest.raises(TimeoutError):
         pay("unlucky")
-    record = ledger.records.resolve(the_record(ledger).asked.id, "happened", by="ann", result="wrong")
+    record = ledger.records.resolve(the_record(ledger).request.id, "happened", by="ann", result="wrong")
     for value in ("wrong", "right"):
         if value == "right":
             clock.advance("1m")
-            amended = other.records.amend(record.asked.id, by="bob", result=value)
+            amended = other.records.amend(record.request.id, by="bob", result=value)
         for each in (ledger, other, ledger, other):
             with a_step(each):
                 assert pay("unlucky") == value
     assert (amended.settled_at, amended.expires_at) == (record.settled_at, record.expires_at)
-    kinds = [event.kind for event in ledger.records.history(record.asked.id) if event.kind != "dedup_hit"]
+    kinds = [event.kind for event in ledger.records.history(record.request.id) if event.kind != "dedup_hit"]
     assert kinds == ["claimed", "parked", "resolved", "amended"]
 
 
 def test_the_same_amendment_again_is_a_replay_and_another_one_is_not(several):
     [record] = several.records.list(state="in_doubt")
-    several.records.resolve(record.asked.id, "happened", by="ann")
-    said = [several.records.amendment(record.asked.id, by="bob", result=value) for value in ("a", "a", "b")]
+    several.records.resolve(record.request.id, "happened", by="ann")
+    said = [several.records.amendment(record.request.id, by="bob", result=value) for value in ("a", "a", "b")]
     assert [each.replayed for each in said] == [False, True, False]
     assert said[1].record == said[0].record
-    again = several.records.resolution(record.asked.id, "happened", by="cat", result="b")
+    again = several.records.resolution(record.request.id, "happened", by="cat", result="b")
     assert (again.replayed, again.record.by) == (True, "bob")
 
 
 def test_an_amendment_whose_reply_was_lost_is_made_once(shaky, flaky, pay):
     with a_step(shaky), pytest.raises(TimeoutError):
         pay("unlucky")
-    id_ = the_record(shaky).asked.id
+    id_ = the_record(shaky).request.id
     shaky.records.resolve(id_, "happened", by="ann")
     flaky.lose_reply("amend")
     with pytest.raises(StoreUnavailable):
@@ -246,8 +248,8 @@ def test_an_amendment_whose_reply_was_lost_is_made_once(shaky, flaky, pay):
 def test_only_a_persons_word_can_be_amended(several, state):
     [record] = several.records.list(state=state)
     with pytest.raises(RecordNotInDoubt, match="by a person"):
-        several.records.amend(record.asked.id, by="ann", result="x")
-    assert several.records.get(record.asked.id) == record
+        several.records.amend(record.request.id, by="ann", result="x")
+    assert several.records.get(record.request.id) == record
 
 
 def test_what_a_probe_said_is_not_amended(ledger):
@@ -260,21 +262,21 @@ def test_what_a_probe_said_is_not_amended(ledger):
             pay("a")
         assert pay("a") == "probed"
         with pytest.raises(RecordNotInDoubt):
-            ledger.records.amend(the_record(ledger).asked.id, by="ann", result="else")
+            ledger.records.amend(the_record(ledger).request.id, by="ann", result="else")
         assert pay("a") == "probed"
 
 
 def test_what_did_not_happen_and_what_is_over_is_not_amended(several, clock):
     [record] = several.records.list(state="in_doubt")
-    several.records.resolve(record.asked.id, "did_not_happen", by="ann")
+    several.records.resolve(record.request.id, "did_not_happen", by="ann")
     with pytest.raises(RecordNotInDoubt):
-        several.records.amend(record.asked.id, by="ann", result="x")
+        several.records.amend(record.request.id, by="ann", result="x")
     with a_step(another_process(several)), pytest.raises(TimeoutError):
         declared(name="pay")(_times_out)("unlucky")
-    several.records.resolve(record.asked.id, "happened", by="ann", result="x")
+    several.records.resolve(record.request.id, "happened", by="ann", result="x")
     clock.advance("1d")
     with pytest.raises((RecordNotInDoubt, RecordNotFound)):
-        several.records.amend(record.asked.id, by="ann", result="y")
+        several.records.amend(record.request.id, by="ann", result="y")
 
 
 def _times_out(to: str) -> str:
@@ -283,10 +285,10 @@ def _times_out(to: str) -> str:
 
 def test_amending_takes_a_name_and_a_result(several):
     [record] = several.records.list(state="in_doubt")
-    several.records.resolve(record.asked.id, "happened", by="ann")
+    several.records.resolve(record.request.id, "happened", by="ann")
     with pytest.raises(ValueError, match="by="):
-        several.records.amend(record.asked.id, by="", result="x")
+        several.records.amend(record.request.id, by="", result="x")
     with pytest.raises(ValueError, match="result="):
-        several.records.amend(record.asked.id, by="ann", result=NO_RESULT)
+        several.records.amend(record.request.id, by="ann", result=NO_RESULT)
     with pytest.raises(RecordNotInDoubt, match="semel records amend"):
-        several.records.resolve(record.asked.id, "happened", by="bob", result="x")
+        several.records.resolve(record.request.id, "happened", by="bob", result="x")

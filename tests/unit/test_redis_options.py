@@ -140,12 +140,12 @@ def test_every_refusal_of_a_server_says_what_was_therefore_not_done(word):
 
 
 def test_an_address_is_not_its_joined_parts():
-    at = claim(A).asked.at
+    at = claim(A).request.at
     assert digest_of(at) != digest_of(at._replace(tenant=at.tenant + at.scope, scope=""))
 
 
 def test_the_checksum_covers_everything_that_never_changes():
-    asked = claim(A).asked
+    asked = claim(A).request
     checks = {
         rest_of(changed, who_of(changed))[:4]
         for changed in (

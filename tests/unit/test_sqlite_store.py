@@ -530,7 +530,7 @@ def test_sealed_and_unsealed_events_of_a_record_are_found_together(store) -> Non
     store.perform(claim(*numbered(2)))
     store.ask(SealEvents())
     store.perform(settle(A))
-    found = store.ask(ReadEvents(record_id=claimed.asked.id))
+    found = store.ask(ReadEvents(record_id=claimed.request.id))
     assert [event.kind for event in found] == ["claimed", "settled"]
     assert fold(found) == told_by(store.perform(look()).record)
 

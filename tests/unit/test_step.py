@@ -111,7 +111,7 @@ def test_a_task_that_outlives_the_step_stays_in_one_of_its_own(ledger):
         gone.set()
         return await task
 
-    assert asyncio.run(main()) == the_record(ledger).asked.at.key
+    assert asyncio.run(main()) == the_record(ledger).request.at.key
 
 
 def test_threads_and_executors_are_in_no_step(ledger):

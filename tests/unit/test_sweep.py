@@ -35,7 +35,7 @@ def test_a_lapsed_lease_becomes_doubt_with_an_event(ledger, clock):
 def test_a_window_closes_neither_early_nor_late(ledger, clock):
     with a_step(ledger):
         pay("a")
-    at = the_record(ledger).asked.at
+    at = the_record(ledger).request.at
     clock.advance("59m")
     assert ledger.sweeper.run_once().closed == 0
     clock.advance("1m")

@@ -180,7 +180,7 @@ def claim_of(at: Situation, tool: Any) -> Claim:
     with pytest.raises(Crash):
         at.way.ask(tool, at.request, doomed)
     [record] = Ledger(doomed.store.inner, tenant=at.ledger.tenant).records.list()  # type: ignore[attr-defined]
-    return Claim(record.asked, b"other process!!!", 60_000_000)
+    return Claim(record.request, b"other process!!!", 60_000_000)
 
 
 @pytest.mark.parametrize("code", SITUATIONS)
@@ -203,7 +203,7 @@ def test_the_call_as_data_says_how_the_tool_ended(ledger, way, clock, code):
     assert result.error is not None
     assert (result.ok, at.ran) == (False, 1)
     assert (result.error.code, result.error.retriable) == (code.strip(), TABLE[code.strip()][0])
-    assert result.key == the_record(ledger).asked.at.key
+    assert result.key == the_record(ledger).request.at.key
 
 
 def test_the_call_as_data_says_what_came_back_and_whether_it_is_an_earlier_one(ledger, way, clock):
@@ -212,7 +212,7 @@ def test_the_call_as_data_says_what_came_back_and_whether_it_is_an_earlier_one(l
     first, second = at.done(tool), at.done(tool)
     assert (first.ok, first.value, first.replayed) == (True, 1, False)
     assert (second.ok, second.value, second.replayed) == (True, 1, True)
-    assert first.key == second.key == the_record(ledger).asked.at.key
+    assert first.key == second.key == the_record(ledger).request.at.key
     assert isinstance(first.key, semel.Key)
 
 
@@ -345,7 +345,7 @@ def test_a_key_reused_while_the_first_call_is_in_doubt_is_refused_too(ledger, wa
         raise TimeoutError
 
     way.ask(pay, ToolCall({"to": "a"}, idempotency_key="k"), ledger)
-    ledger.records.resolve(the_record(ledger).asked.id, "did_not_happen", by="ann")
+    ledger.records.resolve(the_record(ledger).request.id, "did_not_happen", by="ann")
     result = way.ask(pay, ToolCall({"to": "b"}, idempotency_key="k"), ledger)
     assert result.error is not None
     assert result.error.code == "KEY_REUSED"
@@ -405,7 +405,7 @@ def test_a_ledger_beside_the_steps_own_takes_the_keys_names_from_the_step(ledger
     with a_step(ledger):
         way.ask(pay, ToolCall({"to": "a"}), other)
     [record] = other.records.list()
-    assert (record.asked.conversation, record.asked.at.tenant) == ("conv-42", "globex")
+    assert (record.request.conversation, record.request.at.tenant) == ("conv-42", "globex")
     with a_step(other):
         assert way.ask(pay, ToolCall({"to": "a"})).replayed
 
@@ -692,7 +692,7 @@ def test_replays_and_refusals_are_counted_and_written_in_one_event_each(ledger, 
             way.call(pay, "a")
     assert kinds(ledger) == ["claimed", "settled", "dedup_hit", "refused"]
     hit, refusal = events(ledger)[2:]
-    assert (hit.times, hit.state, hit.record_id, hit.by) == (3, "done", the_record(ledger).asked.id, "bot")
+    assert (hit.times, hit.state, hit.record_id, hit.by) == (3, "done", the_record(ledger).request.id, "bot")
     assert (refusal.times, refusal.state) == (3, "SCOPE_DENIED")
 
 
@@ -722,11 +722,11 @@ def test_the_principal_of_the_step_stands_in_the_record_and_its_events(ledger):
     with a_step(ledger, principal="support-bot"):
         declared()(echo)("a")
     record = the_record(ledger)
-    assert (record.asked.principal, record.asked.step) == ("support-bot", '["refund-1"]')
+    assert (record.request.principal, record.request.step) == ("support-bot", '["refund-1"]')
     assert {event.by for event in events(ledger)} == {"support-bot"}
 
 
 def test_an_address_names_tenant_scope_and_key(ledger):
     with a_step(ledger):
         declared()(echo)("a")
-    assert the_record(ledger).asked.at == Address("acme", "tool", the_record(ledger).asked.at.key)
+    assert the_record(ledger).request.at == Address("acme", "tool", the_record(ledger).request.at.key)

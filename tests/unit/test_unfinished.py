@@ -88,8 +88,8 @@ def test_a_call_in_doubt_that_only_a_person_can_clear_holds_the_step(ledger, ban
             handed(pay)
     [call] = conversation.unfinished
     [record] = ledger.records.list()
-    assert (conversation.position, call.code, call.record_id) == (0, "OUTCOME_UNKNOWN", record.asked.id)
-    ledger.records.resolve(record.asked.id, "happened", result="paid", by="ann")
+    assert (conversation.position, call.code, call.record_id) == (0, "OUTCOME_UNKNOWN", record.request.id)
+    ledger.records.resolve(record.request.id, "happened", result="paid", by="ann")
     with conversation.step():
         assert pay("a") == "paid"
     assert (conversation.position, bank.paid) == (1, [])
@@ -547,7 +547,7 @@ def thread_of(work: Any) -> None:
 
 def pay_key(ledger: Ledger) -> str:
     [record] = ledger.records.list()
-    return record.asked.at.key
+    return record.request.at.key
 
 
 def test_a_call_that_comes_after_its_step_is_refused(ledger, bank):

@@ -269,7 +269,7 @@ class Near:
         return sum(each.count for each in self.tools.values())
 
     def add(self, record: Record) -> None:
-        asked = record.asked
+        asked = record.request
         if asked.at.scope != SCOPE or not asked.conversation or record.state not in _EFFECTIVE:
             return
         made = Made(record.created_at, asked.at.key, asked.id, asked.conversation, asked.step)
@@ -295,7 +295,7 @@ class Near:
 
 def _but_for_one(record: Record) -> Iterator[tuple[_Without, bytes]]:
     """The call without each of the arguments that tell it apart, and that argument's digest."""
-    asked = record.asked
+    asked = record.request
     arguments = _less(from_json(asked.arguments), terms(record).get("ignore", ()))
     if not isinstance(arguments, dict):
         return

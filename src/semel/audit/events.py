@@ -104,7 +104,7 @@ def of(before: Record | None, after: Record, command: Command, now_us: int) -> E
 
 
 def new_event(kind: str, record: Record, now_us: int) -> Event:
-    asked = record.asked
+    asked = record.request
     return Event(
         0,
         now_us,
@@ -130,7 +130,7 @@ def new_event(kind: str, record: Record, now_us: int) -> Event:
 def digest(record: Record) -> bytes:
     """Stands for what must not be in the log: the outcome once there is one, else the arguments."""
     if record.outcome is None:
-        return record.asked.fingerprint
+        return record.request.fingerprint
     return hashlib.sha256(record.outcome).digest()
 
 

@@ -330,7 +330,7 @@ class _Verifier:
 
     def _difference(self, record_id: str, record: Record | None, lines: list[Event]) -> str | None:
         story = fold(lines)
-        if record is None or record.asked.id != record_id:
+        if record is None or record.request.id != record_id:
             free_at = self._store.clock.now_us() if record is None else record.created_at
             if story is None or (story.expires_at is not None and story.expires_at <= free_at):
                 return None
@@ -355,10 +355,10 @@ class _Verifier:
                 if not mentioned and not self._kept_no_more(asked_us):
                     self._report.differs(Difference(tenant, record_id, UNTOLD))
             for record in records(self._store, tenant):
-                mentioned = self._store.ask(ReadEvents(_BEGINNING, 1, tenant, record.asked.id))
+                mentioned = self._store.ask(ReadEvents(_BEGINNING, 1, tenant, record.request.id))
                 if not mentioned and not self._began_before(record, []):
                     text = "it has no events: they were removed, or it was written with ?audit=off"
-                    self._report.differs(Difference(tenant, record.asked.id, text))
+                    self._report.differs(Difference(tenant, record.request.id, text))
 
 
 class _Run:
@@ -429,7 +429,7 @@ def records(store: Store, tenant: str, states: frozenset[State] = frozenset()) -
     before = None
     while page := store.ask(ListRecords(tenant, states=states, before=before, limit=_PAGE)):
         yield from page
-        before = (page[-1].created_at, page[-1].asked.id)
+        before = (page[-1].created_at, page[-1].request.id)
 
 
 # --- keys made in the wrong place, windows that were too short --------------------------------------

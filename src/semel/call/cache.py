@@ -44,7 +44,7 @@ class SettledCache:
         self._keep(key, (record, until_us))
 
     def _keep(self, key: str, entry: tuple[Record, int | None]) -> None:
-        size = len(entry[0].asked.arguments) + len(entry[0].outcome or b"")
+        size = len(entry[0].request.arguments) + len(entry[0].outcome or b"")
         if size > self._bytes_max // 64:
             return  # One giant would push out everything else.
         if len(self._young) >= self._records_max or self._bytes + size > self._bytes_max:

@@ -45,7 +45,7 @@ class Entered(NamedTuple):
     transaction: Transaction
 
 
-class Commit(NamedTuple):
+class CommitEffect(NamedTuple):
     """Commit what the tool wrote together with its settlement; the answer is the reply."""
 
     transaction: Transaction
@@ -85,7 +85,7 @@ class Answer(NamedTuple):
     replayed: bool
 
 
-Wish = Command | Query[Any] | Enter | Commit | Ask | Pause | Await | Elapsed
+Wish = Command | Query[Any] | Enter | CommitEffect | Ask | Pause | Await | Elapsed
 Deciding = Generator[Wish, Any, Answer]
 
 ELAPSED = Elapsed()
@@ -118,7 +118,7 @@ def drive(deciding: Deciding, store: Store | None, clock: Clock) -> Answer:
                     answer = _await_change(_of(store), clock, wish)  # type: ignore[func-returns-value]
                 elif kind is Ask:
                     answer = _ask(wish)
-                elif kind is Commit:
+                elif kind is CommitEffect:
                     answer = wish.transaction.settle(wish.settle)
                 elif isinstance(wish, Query):
                     answer = _of(store).ask(wish)
@@ -158,7 +158,7 @@ async def adrive(deciding: Deciding, store: Store | None, clock: Clock) -> Answe
                     answer = await _aawait_change(_of(store), clock, wish)  # type: ignore[func-returns-value]
                 elif kind is Ask:
                     answer = await _aask(wish)
-                elif kind is Commit:
+                elif kind is CommitEffect:
                     answer = await asyncio.to_thread(wish.transaction.settle, wish.settle)
                 elif isinstance(wish, Query):
                     answer = await _of(store).aask(wish)

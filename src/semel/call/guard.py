@@ -16,7 +16,7 @@ from semel.call.drive import (
     Answer,
     Ask,
     Await,
-    Commit,
+    CommitEffect,
     Deciding,
     Enter,
     Entered,
@@ -37,7 +37,7 @@ from semel.kernel.record import (
     PROBE,
     SETTLED,
     Address,
-    Asked,
+    CallRequest,
     Claim,
     Park,
     Record,
@@ -196,7 +196,7 @@ def _refuse_without_transactions(call: Call) -> None:
 def _claim(call: Call) -> Claim:
     contract, clock = call.contract, call.ledger.clock
     # By position, because naming eleven fields takes twice as long as filling them.
-    asked = Asked(
+    asked = CallRequest(
         call.at,
         "rec_" + clock.token().hex(),
         contract.name,
@@ -291,16 +291,16 @@ def _release_of(call: Call, token: bytes) -> Release:
 
 
 def _check_same_action(claim: Claim, record: Record) -> None:
-    if record.asked.tool != claim.asked.tool or record.asked.fingerprint != claim.asked.fingerprint:
+    if record.request.tool != claim.request.tool or record.request.fingerprint != claim.request.fingerprint:
         raise errors.KeyReused()
-    if record.asked.version != claim.asked.version:
-        _check_version(record, claim.asked.version)
+    if record.request.version != claim.request.version:
+        _check_version(record, claim.request.version)
 
 
 def _check_version(record: Record, version: str) -> None:
-    if record.asked.version.partition(".")[0] != version.partition(".")[0]:
+    if record.request.version.partition(".")[0] != version.partition(".")[0]:
         raise errors.VersionMismatch(
-            f"This key was claimed by version {record.asked.version}, the tool is {version} and did not run."
+            f"This key was claimed by version {record.request.version}, the tool is {version} and did not run."
         )
 
 
@@ -335,7 +335,7 @@ def _perform(call: Call, found: Ours) -> Deciding:
     record = found.record
     contract, keeper = call.contract, call.ledger.keeper
     arguments = call.arguments
-    if record.attempts > 1 or record.asked.job_id:
+    if record.attempts > 1 or record.request.job_id:
         arguments = yield from _first_arguments(call, record)
     # Before the tool can change them: what is struck out of an error has to be known when it comes.
     secrets = contract.arguments.secrets_of(arguments) if contract.arguments.guards else []
@@ -363,7 +363,7 @@ def _perform(call: Call, found: Ours) -> Deciding:
                     not (beat.lost or call.attempt.broken)
                     and _within_bounds(contract, found, at - beat.began)
                 ),
-                lambda: contract.arguments.restore(record.asked.arguments, call.arguments),
+                lambda: contract.arguments.restore(record.request.arguments, call.arguments),
             )
         keeper.end(record.token)
     except BaseException as error:
@@ -385,7 +385,7 @@ class _NeverEntered(Exception):
 def _first_arguments(call: Call, record: Record) -> Generator[Wish, Any, dict[str, Any]]:
     try:
         _check_version(record, call.contract.version)
-        return call.contract.arguments.restore(record.asked.arguments, call.arguments)
+        return call.contract.arguments.restore(record.request.arguments, call.arguments)
     except errors.CallError:
         # They fit the tool no more, so nothing was entered: what we took is given back at once.
         yield from _finish(call, _release_of(call, record.token))
@@ -496,7 +496,7 @@ def _committed(call: Call, record: Record, entered: Entered, secrets: list[str])
     """Effect and settlement are committed together, or neither is and the key is free again."""
     try:
         settle, value = _settlement(call, record, entered.value, secrets)
-        reply = yield Commit(entered.transaction, settle)
+        reply = yield CommitEffect(entered.transaction, settle)
     except errors.StoreUnavailable as away:
         reply = yield from _whether_committed(call, record, away)
     except TransactionBroken as broken:
@@ -513,7 +513,7 @@ def _committed(call: Call, record: Record, entered: Entered, secrets: list[str])
             "This call was silent past its lease and someone else went on; its own effect was rolled back."
         )
     _remember(call, settled, reply.now_us)
-    if record.asked.job_id:
+    if record.request.job_id:
         yield from _end_job(call, record, settle.state)
     if settle.state is not State.DONE:
         assert settle.outcome is not None
@@ -564,7 +564,7 @@ def _settle(call: Call, record: Record, state: State, outcome: bytes | None) -> 
     if settled is None or not (reply.applied or settled_by(settled, settle)):
         raise errors.OwnershipLost()
     _remember(call, settled, reply.now_us)
-    if record.asked.job_id:
+    if record.request.job_id:
         yield from _end_job(call, record, state)
 
 
@@ -572,7 +572,7 @@ def _end_job(call: Call, record: Record, state: State) -> Generator[Wish, Any, N
     """The job of a call that a person approved ends with it. If that fails, a sweeper does it."""
     call.attempt.end()
     try:
-        yield from calls.settled(call.ledger.tenant, record.asked.job_id, state, call.ledger.clock)
+        yield from calls.settled(call.ledger.tenant, record.request.job_id, state, call.ledger.clock)
     except errors.SemelError as away:
         log.debug("semel: the job of an approved call is ended later: %s", away.code)
 
@@ -731,7 +731,7 @@ def _retake(call: Call, seen: Record, within_us: int | None) -> Generator[Wish, 
 def _probe(call: Call, record: Record) -> Generator[Wish, Any, Answer | None]:
     probe = call.contract.declared.probe
     assert probe is not None
-    first = call.contract.arguments.restore(record.asked.arguments, call.arguments)
+    first = call.contract.arguments.restore(record.request.arguments, call.arguments)
     try:
         told = yield Ask(probe, call.key, first)
     except Exception as error:
@@ -761,19 +761,19 @@ def resolution(
                 "semel: the probe of %s answered with %s, which is no answer", contract.name, type(told)
             )
         return None
-    return Resolve(record.asked.at, record.token, token, happened, outcome, contract.window_us, PROBE)
+    return Resolve(record.request.at, record.token, token, happened, outcome, contract.window_us, PROBE)
 
 
 def _parked(record: Record, why: str = "") -> errors.OutcomeUnknown:
     reason = why or record.note or "the lease lapsed"
-    return errors.OutcomeUnknown(record_id=record.asked.id, reason=reason, attempts=record.attempts)
+    return errors.OutcomeUnknown(record_id=record.request.id, reason=reason, attempts=record.attempts)
 
 
 def _ended_by_tool(record: Record) -> errors.OutcomeUnknown:
     return errors.OutcomeUnknown(
         "The tool ended the transaction that it was given: what it wrote may be committed or not, and is not "
         "recorded as done. Nobody enters again until a person has looked.",
-        record_id=record.asked.id,
+        record_id=record.request.id,
         reason=ENDED_BY_TOOL,
         attempts=record.attempts,
     )
@@ -788,14 +788,14 @@ def _after_approval(call: Call, record: Record) -> Generator[Wish, Any, Answer |
         case "approved":
             return (yield from _retake(call, record, None))
         case "rejected":
-            rejected = ToolError.of(errors.ApprovalRejected(job_id=record.asked.job_id))
+            rejected = ToolError.of(errors.ApprovalRejected(job_id=record.request.job_id))
             return (yield from _settle_error(call, record, rejected, None, []))
         case "expired" | "cancelled" | None:
             # Nobody can answer any more, or is asked any more: the waiting record goes, and the call is new.
             yield Release(call.at, record.token, call.contract.window_us)
             return None
         case _:
-            raise errors.ApprovalRequired(job_id=record.asked.job_id)
+            raise errors.ApprovalRequired(job_id=record.request.job_id)
 
 
 def _answered(call: Call, record: Record) -> Generator[Wish, Any, str | None]:

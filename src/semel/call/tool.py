@@ -231,8 +231,8 @@ class Tool:
     def _is_of(self, record: Record, canonical: bytes) -> bool:
         """Whether a cached record is of this very action; if not, the guard says what is wrong."""
         contract = self.contract
-        return record.asked.fingerprint == fingerprint(contract.name, canonical) and (
-            record.asked.version.partition(".")[0] == contract.version.partition(".")[0]
+        return record.request.fingerprint == fingerprint(contract.name, canonical) and (
+            record.request.version.partition(".")[0] == contract.version.partition(".")[0]
         )
 
     def _prepare_unrecorded(self, caller: CallOrigin, raw: dict[str, Any], instance: Any) -> Unrecorded:
@@ -297,8 +297,8 @@ class Tool:
         elif code is None:
             watched.refused()
         else:
-            job_id = record.asked.job_id if record is not None and record.state is State.WAITING else ""
-            watched.left(code, "" if record is None else record.asked.id, job_id)
+            job_id = record.request.job_id if record is not None and record.state is State.WAITING else ""
+            watched.left(code, "" if record is None else record.request.id, job_id)
 
     def _unfinished_code(self, call: Call, error: BaseException) -> str | None:
         """The code of a call without settlement; None for one that was turned away and left nothing open."""
@@ -339,5 +339,5 @@ def _action(ledger: Ledger, key: str) -> Action:
 
 def _key_of(prepared: Prepared | None) -> Key | None:
     if isinstance(prepared, Record):
-        return Key(prepared.asked.at.key)
+        return Key(prepared.request.at.key)
     return prepared.key if isinstance(prepared, Call) else None

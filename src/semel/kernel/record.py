@@ -55,7 +55,7 @@ class Address(NamedTuple):
     key: str
 
 
-class Asked(NamedTuple):
+class CallRequest(NamedTuple):
     """What the first claim of a key asked for; it does not change while the record lives."""
 
     at: Address
@@ -74,7 +74,7 @@ class Asked(NamedTuple):
 class Record(NamedTuple):
     """What was asked, and how it stands."""
 
-    asked: Asked
+    request: CallRequest
     state: State
     token: bytes  # who may write: the newest attempt
     fence: int
@@ -102,7 +102,7 @@ class Look(NamedTuple):
 class Claim(NamedTuple):
     """Make the key ours if nobody has it: absent, released, cleared, or its window closed."""
 
-    asked: Asked
+    request: CallRequest
     token: bytes
     lease_us: int  # while waiting: how long the question stands
     waiting: bool = False  # a person has to approve before anyone enters
@@ -225,16 +225,16 @@ def apply(record: Record | None, command: Command, now_us: int) -> Record | None
 
 
 def _claim(record: Record | None, command: Any, now_us: int) -> Record | None:
-    asked, attempts, created_at, fence = command.asked, 0, now_us, 0
+    asked, attempts, created_at, fence = command.request, 0, now_us, 0
     if record is not None:
         fence = record.fence
         if closed(record, now_us):
             pass  # its history ended with its window
-        elif record.state is State.CLEARED and record.asked.fingerprint == asked.fingerprint:
+        elif record.state is State.CLEARED and record.request.fingerprint == asked.fingerprint:
             # A re-entry carries the first call's arguments, whatever the present call says.
-            asked, attempts, created_at = record.asked, record.attempts, record.created_at
+            asked, attempts, created_at = record.request, record.attempts, record.created_at
         elif record.state is State.RELEASED:
-            asked = asked._replace(id=record.asked.id)
+            asked = asked._replace(id=record.request.id)
             attempts, created_at = record.attempts, record.created_at
         else:
             return None
@@ -282,7 +282,7 @@ def _settle(record: Record, command: Settle, now_us: int) -> Record | None:
     if record.token != command.token or record.state not in UNSETTLED:
         return None
     return Record(
-        record.asked,
+        record.request,
         command.state,
         record.token,
         record.fence,

@@ -215,7 +215,7 @@ class Site:
         with semel.open(self._url) as ledger:
             for record in ledger.records.list(tool="issue_refund"):
                 self.lane.state = ledger.records.effective_state(record)
-                self.lane.record_id = record.asked.id
+                self.lane.record_id = record.request.id
 
 
 class DemoReport(NamedTuple):

@@ -281,7 +281,7 @@ class ResultForm(NamedTuple):
 
 def results_of(store: Store, record: Record) -> ResultForm | None:
     """What a result of the record's tool looks like; None if neither the catalogue nor the record knows."""
-    asked = record.asked
+    asked = record.request
     entry = find(store, asked.at.tenant, asked.tool)
     sight = None if entry is None else entry.of(asked.version)
     if sight is not None:

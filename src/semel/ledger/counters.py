@@ -110,7 +110,7 @@ class AnswerCounters:
         self._counts[hit] = (count + times, max(last_us, now_us))
 
     def _add_ages(self, record: Record, times_us: list[int]) -> None:
-        of = (record.asked.at.tenant, record.asked.tool)
+        of = (record.request.at.tenant, record.request.tool)
         ages = self._ages.setdefault(of, Ages())
         # The window counts from settlement, so the age that it has to cover does too.
         since_us = record.created_at if record.settled_at is None else record.settled_at
@@ -118,7 +118,7 @@ class AnswerCounters:
 
 
 def _hit(record: Record) -> Hit:
-    asked = record.asked
+    asked = record.request
     return Hit(
         REPLAYED,
         asked.at,

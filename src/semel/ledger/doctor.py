@@ -90,7 +90,7 @@ def _windows(store: Store, tenant: str) -> Iterator[Finding]:
         contract = terms(record)
         downstream_us, window_us = contract.get("downstream_us"), contract.get("window_us")
         if downstream_us is not None and window_us is not None and downstream_us < window_us:
-            short.setdefault(record.asked.tool, f"{words(downstream_us)}, the window is {words(window_us)}")
+            short.setdefault(record.request.tool, f"{words(downstream_us)}, the window is {words(window_us)}")
     yield from (_short_window(tool, told) for tool, told in sorted(short.items()))
 
 

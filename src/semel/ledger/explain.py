@@ -115,8 +115,8 @@ def question(record: Record) -> str:
     """What to ask the downstream."""
     since = rfc3339(record.entered_at or record.created_at)
     return (
-        f"Ask what {record.asked.tool} acts on: did it take effect since {since}, with the arguments above? "
-        f"Where it takes keys, look for {record.asked.at.key}."
+        f"Ask what {record.request.tool} acts on: did it take effect since {since}, with the arguments above? "
+        f"Where it takes keys, look for {record.request.at.key}."
     )
 
 

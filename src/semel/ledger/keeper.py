@@ -312,7 +312,7 @@ def _may_be_first(record: Record, told_us: int) -> bool:
 
     It is told so when its tool could not tell, which seldom takes longer than a lease.
     """
-    lease_us: int = orjson.loads(record.asked.terms).get("lease_us", 0)
+    lease_us: int = orjson.loads(record.request.terms).get("lease_us", 0)
     return told_us - record.created_at <= lease_us
 
 

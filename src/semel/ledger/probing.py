@@ -66,14 +66,14 @@ class ProbeReport:
     undecided: int  # the probe cannot tell, or failed
 
 
-class _Answer(NamedTuple):
+class _ProbeAnswer(NamedTuple):
     """What a probe said, or what it raised instead."""
 
     told: Any
     error: BaseException | None = None
 
 
-_TOO_LATE = _Answer(CannotTell, TimeoutError())
+_TOO_LATE = _ProbeAnswer(CannotTell, TimeoutError())
 
 
 class _Again(NamedTuple):
@@ -178,10 +178,10 @@ class Prober:
                 yield page
             if len(page) < _PAGE:
                 return
-            before = page[-1].created_at, page[-1].asked.id
+            before = page[-1].created_at, page[-1].request.id
 
     def _contract_of(self, record: Record) -> Contract | None:
-        return self._contracts.get((record.asked.tool, _major(record.asked.version)))
+        return self._contracts.get((record.request.tool, _major(record.request.version)))
 
     def _is_due(self, record: Record) -> bool:
         if self._contract_of(record) is None:
@@ -219,13 +219,13 @@ class Prober:
         return self._told(UNDECIDED, record, tries=tries, raised=error and type(error).__name__)
 
     def _told(self, end: str, record: Record, **more: Any) -> str:
-        asked = record.asked
+        asked = record.request
         self._tell(f"probe.{end}", tenant=asked.at.tenant, tool=asked.tool, record_id=asked.id, **more)
         return end
 
-    async def _ask(self, contract: Contract, record: Record) -> _Answer:
+    async def _ask(self, contract: Contract, record: Record) -> _ProbeAnswer:
         """What the probe says within the limit."""
-        arguments = contract.arguments.restore(record.asked.arguments, {})
+        arguments = contract.arguments.restore(record.request.arguments, {})
         async with self._slots:
             if self._hangs(contract):
                 return _TOO_LATE
@@ -238,14 +238,14 @@ class Prober:
 
     def _begun(
         self, contract: Contract, record: Record, arguments: Mapping[str, Any]
-    ) -> asyncio.Future[_Answer]:
-        probe, key = contract.declared.probe, Key(record.asked.at.key)
+    ) -> asyncio.Future[_ProbeAnswer]:
+        probe, key = contract.declared.probe, Key(record.request.at.key)
         assert probe is not None
         if inspect.iscoroutinefunction(probe):
             return asyncio.ensure_future(_awaited(probe(key, **arguments)))
         question = contract.name, record.token
 
-        def ask() -> _Answer:
+        def ask() -> _ProbeAnswer:
             try:
                 return _called(lambda: probe(key, **arguments))
             finally:
@@ -260,24 +260,24 @@ class Prober:
         return running >= self._hanging_max
 
 
-async def _awaited(asked: Awaitable[Any]) -> _Answer:
+async def _awaited(asked: Awaitable[Any]) -> _ProbeAnswer:
     try:
-        return _Answer(await asked)
+        return _ProbeAnswer(await asked)
     except BaseException as error:  # also SystemExit, which would end the loop
-        return _Answer(CannotTell, error)
+        return _ProbeAnswer(CannotTell, error)
 
 
-def _called(ask: Callable[[], Any]) -> _Answer:
+def _called(ask: Callable[[], Any]) -> _ProbeAnswer:
     try:
         told = ask()
     except BaseException as error:
-        return _Answer(CannotTell, error)
-    return asyncio.run(_awaited(told)) if inspect.isawaitable(told) else _Answer(told)
+        return _ProbeAnswer(CannotTell, error)
+    return asyncio.run(_awaited(told)) if inspect.isawaitable(told) else _ProbeAnswer(told)
 
 
-def _on_a_thread(ask: Callable[[], _Answer]) -> asyncio.Future[_Answer]:
+def _on_a_thread(ask: Callable[[], _ProbeAnswer]) -> asyncio.Future[_ProbeAnswer]:
     """On a daemon of its own: a probe that does not end cannot keep the process from ending."""
-    answer: Future[_Answer] = Future()
+    answer: Future[_ProbeAnswer] = Future()
     answer.set_running_or_notify_cancel()
     threading.Thread(target=lambda: answer.set_result(ask()), name="semel-probe", daemon=True).start()
     return asyncio.wrap_future(answer)

@@ -149,7 +149,7 @@ class Records:
                 f"Record {id} went on to another attempt (fence {record.fence}); nothing was changed."
             )
         command = Resolve(
-            at=record.asked.at,
+            at=record.request.at,
             seen=record.token,
             token=self._store.clock.token(),
             happened=outcome == HAPPENED,
@@ -162,7 +162,7 @@ class Records:
             checked = self._check_result(record, command.outcome)
         if record.state is State.PENDING and owner.is_gone(record.token):
             # Nobody can answer for it any more, so the person need not wait for its lease either.
-            self._store.perform(Park(record.asked.at, record.token, OWNER_GONE))
+            self._store.perform(Park(record.request.at, record.token, OWNER_GONE))
         self._wrote()
         reply = self._store.perform(command)
         if reply.record is None or not (reply.applied or _resolved_alike(reply.record, command)):
@@ -194,7 +194,7 @@ class Records:
             if record.outcome == outcome:
                 return Resolution(record, replayed=True)
             checked = self._check_result(record, outcome)
-            command = Amend(record.asked.at, record.token, self._store.clock.token(), outcome, by)
+            command = Amend(record.request.at, record.token, self._store.clock.token(), outcome, by)
             self._wrote()
             reply = self._store.perform(command)
             if reply.record is not None and reply.record.token == command.token:
@@ -203,7 +203,7 @@ class Records:
 
     def _check_result(self, record: Record, outcome: bytes) -> bool:
         """Whether somebody knows what the tool returns; ResultInvalid if they do, and this is not it."""
-        tool, version = record.asked.tool, record.asked.version
+        tool, version = record.request.tool, record.request.version
         if len(outcome) > RESULT_BYTES_MAX:
             raise ResultInvalid(
                 f"The result takes {len(outcome)} bytes; {RESULT_BYTES_MAX} are kept. Nothing was changed."
@@ -232,7 +232,7 @@ class Records:
 
     def show(self, record: Record) -> dict[str, Any]:
         """The record as JSON data for a person; arguments and result as they are stored."""
-        asked = record.asked
+        asked = record.request
         return {
             "id": asked.id,
             "scope": asked.at.scope,
@@ -262,7 +262,7 @@ class Records:
 
 def terms(record: Record) -> dict[str, Any]:
     """What the contract said when the key was claimed."""
-    known: dict[str, Any] = orjson.loads(record.asked.terms)
+    known: dict[str, Any] = orjson.loads(record.request.terms)
     known.pop(catalogue.RETURNS, None)
     return known
 

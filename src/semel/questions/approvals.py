@@ -53,7 +53,7 @@ class ApprovalRequest:
 
 def question(store: Store, tenant: str, record: Record, approval: Approval) -> Inquiry[str]:
     """How the question about a waiting call stands; it is put if it was not before."""
-    asked = record.asked
+    asked = record.request
     job = StoredJob(
         job_id=asked.job_id,
         topic=asked.tool,
@@ -71,7 +71,7 @@ def question(store: Store, tenant: str, record: Record, approval: Approval) -> I
 
 def answer(tenant: str, record: Record) -> Inquiry[str | None]:
     """What a person said about a waiting call; None if nobody has."""
-    job_id = record.asked.job_id
+    job_id = record.request.job_id
     document = (yield Fetch(tenant, (job_id,))).documents.get(job_id)
     decision = document and job_of(document.body).decision
     return decision.status if decision else None
@@ -79,7 +79,7 @@ def answer(tenant: str, record: Record) -> Inquiry[str | None]:
 
 def shown_arguments(record: Record) -> Any:
     """The arguments for a person: a number that a reader of JSON would round is text."""
-    return _shown(from_json(record.asked.arguments))
+    return _shown(from_json(record.request.arguments))
 
 
 def _shown(value: Any) -> Any:

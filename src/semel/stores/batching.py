@@ -324,7 +324,7 @@ class ClaimedRecords(dict[bytes, Record]):
     """
 
     def keep(self, record: Record) -> None:
-        if len(record.asked.arguments) <= _CLAIMED_BYTES_MAX:
+        if len(record.request.arguments) <= _CLAIMED_BYTES_MAX:
             self[record.token] = record
             if len(self) > _CLAIMED_MAX:
                 try:

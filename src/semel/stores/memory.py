@@ -82,7 +82,7 @@ class MemoryStore(Store):
 
     @entering
     def perform(self, command: Command) -> Reply:
-        at = command.asked.at if type(command) is Claim else command.at  # type: ignore[union-attr]
+        at = command.request.at if type(command) is Claim else command.at  # type: ignore[union-attr]
         with self._lock:
             now_us = self.clock.now_us()
             before = self._records.get(at)
@@ -135,7 +135,7 @@ class MemoryStore(Store):
 
     def _find(self, query: FindRecord) -> Record | None:
         for at, record in self._records.items():
-            if record.asked.id == query.id and at.tenant == query.tenant:
+            if record.request.id == query.id and at.tenant == query.tenant:
                 return record
         return None
 
@@ -220,7 +220,7 @@ class MemoryStore(Store):
         now_us = self.clock.now_us()
         chosen = ListRecords(query.tenant, states=query.states)
         counts = Counter(
-            Whose(record.asked.at.tenant, record.asked.tool, effective_state(record, now_us))
+            Whose(record.request.at.tenant, record.request.tool, effective_state(record, now_us))
             for record in self._unsettled.values()
             if _fits(record, chosen, now_us)
         )
@@ -228,16 +228,16 @@ class MemoryStore(Store):
 
 
 def _age(record: Record) -> tuple[int, str]:
-    return record.created_at, record.asked.id
+    return record.created_at, record.request.id
 
 
 def _fits(record: Record, query: ListRecords, now_us: int) -> bool:
-    at = record.asked.at
+    at = record.request.at
     return (
         query.tenant in (None, at.tenant)
         and query.scope in (None, at.scope)
         and query.key in (None, at.key)
-        and query.tool in (None, record.asked.tool)
+        and query.tool in (None, record.request.tool)
         and (not query.states or effective_state(record, now_us) in query.states)
         and (query.before is None or _age(record) < query.before)
         and not closed(record, now_us)

@@ -217,8 +217,8 @@ def _tool_stocks(store: Store, tenant: str) -> dict[str, Stock]:
     looked_at = 0
     for record in islice(records(store, tenant), _RECORDS_LOOKED_AT):
         looked_at, oldest_us = looked_at + 1, record.created_at
-        if record.asked.at.scope == SCOPE:
-            heaps.setdefault(record.asked.tool, _Heap(record)).sizes.append(_size(record))
+        if record.request.at.scope == SCOPE:
+            heaps.setdefault(record.request.tool, _Heap(record)).sizes.append(_size(record))
     whole = looked_at < _RECORDS_LOOKED_AT
     return {
         tool: Stock(
@@ -252,7 +252,7 @@ def _mean(sizes: Sequence[int]) -> float:
 
 def _size(record: Record) -> int:
     """Bytes of what a record says, before a store's own."""
-    asked = record.asked
+    asked = record.request
     texts = (*asked.at, asked.id, asked.tool, asked.terms, asked.conversation, asked.step, asked.principal)
     return sum(map(len, texts)) + len(asked.arguments) + len(record.outcome or b"")
 

@@ -38,7 +38,7 @@ _ATTEMPTS, _CREATED_AT = _RECORD + 16, _RECORD + 18
 
 
 def address_of(command: Any) -> Address:
-    at: Address = command.asked.at if type(command) is Claim else command.at
+    at: Address = command.request.at if type(command) is Claim else command.at
     return at
 
 
@@ -47,7 +47,7 @@ def _look(_: Sequence[Look]) -> Packed:
 
 
 def _claim(commands: Sequence[Claim]) -> Packed:
-    asked = [command.asked for command in commands]
+    asked = [command.request for command in commands]
     return [
         texts([each.at.tenant for each in asked]),
         texts([each.at.scope for each in asked]),
@@ -141,7 +141,7 @@ _STEPS: dict[type, tuple[Statement, Callable[[Any], Packed]]] = {
 }
 
 
-class Asked:
+class CommandRows:
     """Commands of one kind at different addresses, and what became of them."""
 
     newest_commit = 0  # none of them writes a document
@@ -203,11 +203,11 @@ class Asked:
         if isinstance(command, Claim):
             claimed = apply(None, command, now_us)
             assert claimed is not None
-            new = (command.asked.id, claimed.attempts, now_us)
+            new = (command.request.id, claimed.attempts, now_us)
             if new == tuple(rows.cell(number, column) for column in (_ID, _ATTEMPTS, _CREATED_AT)):
                 return claimed._replace(fence=rows.cell(number, _FENCE))
         if isinstance(command, Settle):
             held = self._claimed.pop(command.token, None)
-            if held is not None and held.asked.at == command.at and held.fence == rows.cell(number, _FENCE):
+            if held is not None and held.request.at == command.at and held.fence == rows.cell(number, _FENCE):
                 return apply(held, command, now_us)
         return None

@@ -19,7 +19,7 @@ from semel.stores.base import Waiters
 from semel.stores.batching import BATCH_MAX, Batcher, ClaimedRecords, QueuedCommand
 from semel.stores.documents import Commit
 from semel.stores.postgres import trouble
-from semel.stores.postgres.commands import Asked, address_of
+from semel.stores.postgres.commands import CommandRows, address_of
 from semel.stores.postgres.documents import Commits, size_of, turn_of
 from semel.stores.postgres.packing import digest
 from semel.stores.postgres.pool import Pool
@@ -145,13 +145,13 @@ class StatementBatcher(Batcher[CommandToSend]):
     def _error_of(self, error: Exception, command: Any) -> SemelError:
         return trouble.translated(error, command)
 
-    def _asked(self, batch: list[CommandToSend]) -> Asked | Commits:
+    def _asked(self, batch: list[CommandToSend]) -> CommandRows | Commits:
         commands: list[Any] = [queued.command for queued in batch]
         if type(commands[0]) is Commit:
             return Commits(commands)
-        return Asked(commands, [queued.digest for queued in batch], self._claimed)
+        return CommandRows(commands, [queued.digest for queued in batch], self._claimed)
 
-    def _ask(self, asked: Asked | Commits) -> None:
+    def _ask(self, asked: CommandRows | Commits) -> None:
         """Statements until every command has its reply. Each may be repeated (promise 15), or says so."""
         give_up_at, failures = SYSTEM.monotonic() + self._patience_s, 0
         while asked.open:

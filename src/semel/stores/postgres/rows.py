@@ -7,7 +7,7 @@ from typing import Any
 
 from semel.audit.events import Event, Seal
 from semel.errors import StoreCorrupt
-from semel.kernel.record import SETTLED, Address, Asked, Record, State
+from semel.kernel.record import SETTLED, Address, CallRequest, Record, State
 
 _STATES: dict[str, State] = {state.value: state for state in State}
 _FREE_OR_CLOSING = frozenset((State.WAITING, State.RELEASED, State.CLEARED, *SETTLED))
@@ -19,7 +19,7 @@ def record_of(row: Sequence[Any]) -> Record:
         (tenant, scope, key, id_, tool, version, fingerprint, arguments, terms, conversation, step, principal,
          job_id, state, token, fence, attempts, entries, created_at, entered_at, lease_until, settled_at,
          expires_at, outcome, note, by) = row  # fmt: skip
-        asked = Asked(
+        asked = CallRequest(
             Address(tenant, scope, key), id_, tool, version, fingerprint, arguments, terms, conversation,
             step, principal, job_id,
         )  # fmt: skip
@@ -39,7 +39,7 @@ def record_at(at: Address, row: Sequence[Any]) -> Record | None:
     if row[0] is None:
         return None
     record = record_of(row)
-    if record.asked.at != at:
+    if record.request.at != at:
         raise StoreCorrupt("The record under this key says that it is another's: the tool did not run.")
     return record
 

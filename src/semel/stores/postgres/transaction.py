@@ -13,7 +13,7 @@ from semel.stores.base import Waiters
 from semel.stores.batching import ClaimedRecords
 from semel.stores.postgres import statements as sql
 from semel.stores.postgres import trouble
-from semel.stores.postgres.commands import Asked
+from semel.stores.postgres.commands import CommandRows
 from semel.stores.postgres.lent import LentAsyncConnection, LentSyncConnection
 from semel.stores.postgres.packing import digest, text
 from semel.stores.postgres.pool import Pool, PoolSlot
@@ -74,7 +74,7 @@ class PostgresTransaction(Transaction):
         ((mark, *_),) = link.run(sql.JOIN, (text(self._schema), link.statement_ms()))
         if mark != self._mark:
             raise TransactionBroken
-        asked = Asked([command], [digest(command.at)], ClaimedRecords())
+        asked = CommandRows([command], [digest(command.at)], ClaimedRecords())
         while asked.open:
             asked.run(link, self._common())
         reply = asked.replies[0]

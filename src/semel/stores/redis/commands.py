@@ -14,7 +14,7 @@ from semel.kernel.clock import SYSTEM
 from semel.kernel.record import (
     Address,
     Amend,
-    Asked,
+    CallRequest,
     Claim,
     Command,
     Look,
@@ -116,12 +116,12 @@ _HELD_MAX, _HELD_BYTES_MAX = 1_024, 4_096
 
 
 @lru_cache(maxsize=_HELD_MAX)
-def _packed_once(asked: Asked) -> tuple[bytes, bytes]:
+def _packed_once(asked: CallRequest) -> tuple[bytes, bytes]:
     who = who_of(asked)
     return who, rest_of(asked, who)
 
 
-def _packed(asked: Asked) -> tuple[bytes, bytes]:
+def _packed(asked: CallRequest) -> tuple[bytes, bytes]:
     """What never changes while the record lives: needed for its claim, and again for its settlement."""
     if len(asked.arguments) <= _HELD_BYTES_MAX:
         return _packed_once(asked)
@@ -130,7 +130,7 @@ def _packed(asked: Asked) -> tuple[bytes, bytes]:
 
 
 def _claim(command: Claim) -> Arguments:
-    asked = command.asked
+    asked = command.request
     who, rest = _packed(asked)
     kind, state = (ASKED, State.WAITING) if command.waiting else (CLAIMED, State.PENDING)
     return (
@@ -157,7 +157,7 @@ def _settle(command: Settle) -> Arguments:
     return command.token, state, *_outcome(command.outcome), time(command.window_us), command.by.encode()
 
 
-def _settle_held(command: Settle, asked: Asked, fence: int) -> Arguments:
+def _settle_held(command: Settle, asked: CallRequest, fence: int) -> Arguments:
     """The settled record and its event, packed here: the script only puts the times in."""
     who, rest = _packed(asked)
     _, outcome, digest = _outcome(command.outcome)
@@ -197,7 +197,7 @@ _STEPS: dict[type, tuple[Script, Callable[[Any], Arguments]]] = {
 
 
 def address_of(command: Any) -> Address:
-    at: Address = command.asked.at if type(command) is Claim else command.at
+    at: Address = command.request.at if type(command) is Claim else command.at
     return at
 
 
@@ -234,12 +234,12 @@ class Translator:
         own, held = arguments(command), None
         if type(command) is Settle:
             held = self._held_for(command)
-            own += (b"", b"", b"") if held is None else _settle_held(command, held.asked, held.fence)
+            own += (b"", b"", b"") if held is None else _settle_held(command, held.request, held.fence)
         return self.step(script, digest_of(address_of(command)), own, held=held)
 
     def _held_for(self, command: Settle) -> Record | None:
         held = self._held.get(command.token)
-        if held is None or held.asked.at != command.at or len(command.outcome or b"") > _HELD_BYTES_MAX:
+        if held is None or held.request.at != command.at or len(command.outcome or b"") > _HELD_BYTES_MAX:
             return None
         return held
 
@@ -309,7 +309,7 @@ class Translator:
 
     def hold(self, command: Claim, record: Record | None) -> None:
         """What this claim was answered is remembered until it is settled."""
-        if record is not None and len(command.asked.arguments) <= _HELD_BYTES_MAX:
+        if record is not None and len(command.request.arguments) <= _HELD_BYTES_MAX:
             self._held[command.token] = record
             while len(self._held) > _HELD_MAX:
                 self._held.pop(next(iter(self._held)), None)
@@ -319,6 +319,6 @@ def _found(answer: list[Any], at: Address) -> Record | None:
     if len(answer) < 5 or answer[4] is None:
         return None
     record = record_of(answer[4])
-    if record.asked.at != at:
+    if record.request.at != at:
         raise StoreCorrupt()
     return record

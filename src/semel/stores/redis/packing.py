@@ -19,7 +19,7 @@ from functools import lru_cache
 
 from semel.audit.events import Event, Seal
 from semel.errors import StoreCorrupt
-from semel.kernel.record import SETTLED, Address, Asked, Record, State
+from semel.kernel.record import SETTLED, Address, CallRequest, Record, State
 from semel.stores.documents import Document, Draft, Entry
 from semel.stores.redis.scripts import STATES
 
@@ -69,14 +69,14 @@ def packed_strings(parts: Sequence[str]) -> bytes:
     return b"".join([_LENGTH.pack(len(part)) + part for part in [text.encode() for text in parts]])
 
 
-def who_of(asked: Asked) -> bytes:
+def who_of(asked: CallRequest) -> bytes:
     """What every event of the record repeats; it begins with the tenant."""
     return packed_strings(
         (*asked.at, asked.tool, asked.version, asked.conversation, asked.step, asked.principal)
     )
 
 
-def rest_of(asked: Asked, who: bytes) -> bytes:
+def rest_of(asked: CallRequest, who: bytes) -> bytes:
     terms, job_id = asked.terms.encode(), asked.job_id.encode()
     body = b"".join((asked.arguments, terms, job_id))
     check = _check(asked.fingerprint, who, body)
@@ -84,7 +84,7 @@ def rest_of(asked: Asked, who: bytes) -> bytes:
 
 
 def tail_of(
-    asked: Asked, who: bytes, rest: bytes, token: bytes, by: str, outcome: bytes, digest: bytes
+    asked: CallRequest, who: bytes, rest: bytes, token: bytes, by: str, outcome: bytes, digest: bytes
 ) -> bytes:
     """The record behind its head; it has no note."""
     parts = (token, b"", by.encode(), asked.id.encode(), digest, asked.fingerprint, who, rest, outcome)
@@ -149,14 +149,14 @@ def _record(data: bytes) -> Record:
     )  # fmt: skip
 
 
-def _asked(id_: str, fingerprint: bytes, who: bytes, rest: bytes) -> Asked:
+def _asked(id_: str, fingerprint: bytes, who: bytes, rest: bytes) -> CallRequest:
     check, arguments_end, terms, job_id = _REST.unpack_from(rest)
     body = rest[_REST.size :]
     terms_end = arguments_end + terms
     if check != _check(fingerprint, who, body) or len(body) != terms_end + job_id:
         raise ValueError("not what was written")
     tenant, scope, key, tool, version, conversation, step, principal = _texts(who)
-    return Asked(
+    return CallRequest(
         Address(tenant, scope, key), id_, tool, version, fingerprint, body[:arguments_end],
         body[arguments_end:terms_end].decode(), conversation, step, principal, body[terms_end:].decode(),
     )  # fmt: skip

@@ -93,7 +93,7 @@ def list_records(translator: Translator, query: ListRecords) -> Asking:
         records = yield from _unsettled(translator, query, now_us)
     else:
         records = yield from _of_tenants(translator, query, now_us, _ALL)
-    records.sort(key=lambda record: (record.created_at, record.asked.id), reverse=True)
+    records.sort(key=lambda record: (record.created_at, record.request.id), reverse=True)
     return records[: query.limit]
 
 
@@ -103,7 +103,7 @@ def count_unsettled(translator: Translator, query: CountUnsettled) -> Asking:
     records = yield from _unsettled(translator, every, now_us)
     return dict(
         Counter(
-            Whose(record.asked.at.tenant, record.asked.tool, effective_state(record, now_us))
+            Whose(record.request.at.tenant, record.request.tool, effective_state(record, now_us))
             for record in records
         )
     )
@@ -186,7 +186,7 @@ def _unsettled(translator: Translator, query: ListRecords, now_us: int) -> Askin
     if not query.states.isdisjoint((State.WAITING, State.IN_DOUBT)):
         yield from _make_whole(translator)
         stopped = yield from _of_tenants(translator, query, now_us, _STOPPED)
-        records |= {record.asked.at: record for record in stopped}
+        records |= {record.request.at: record for record in stopped}
     return list(records.values())
 
 
@@ -204,7 +204,7 @@ def _under_way(translator: Translator, query: ListRecords, now_us: int) -> Askin
             start += _PAGE
             for record in (yield from _read(lane, page)):
                 if record.state is State.PENDING and _fits(record, query, now_us) and _older(record, query):
-                    records[record.asked.at] = record
+                    records[record.request.at] = record
     return records
 
 
@@ -216,7 +216,7 @@ def _read(lane: LaneKeys, digests: list[bytes]) -> Asking:
 
 
 def _older(record: Record, query: ListRecords) -> bool:
-    return query.before is None or (record.created_at, record.asked.id) < query.before
+    return query.before is None or (record.created_at, record.request.id) < query.before
 
 
 def _make_whole(translator: Translator) -> Asking:
@@ -264,12 +264,12 @@ def _present(answers: list[bytes | None]) -> Iterator[Record]:
 
 
 def _fits(record: Record, query: ListRecords, now_us: int) -> bool:
-    at = record.asked.at
+    at = record.request.at
     return (
         query.tenant in (None, at.tenant)
         and query.scope in (None, at.scope)
         and query.key in (None, at.key)
-        and query.tool in (None, record.asked.tool)
+        and query.tool in (None, record.request.tool)
         and (not query.states or effective_state(record, now_us) in query.states)
         and not closed(record, now_us)
     )
@@ -280,7 +280,11 @@ def find_record(translator: Translator, query: FindRecord) -> Asking:
         if len(known) == _DIGEST_BYTES:
             (data,) = yield [plain(lane, b"GET", lane.record(known))]
             record = None if data is None else record_of(data)
-            if record is not None and record.asked.at.tenant == query.tenant and record.asked.id == query.id:
+            if (
+                record is not None
+                and record.request.at.tenant == query.tenant
+                and record.request.id == query.id
+            ):
                 return record
     return None
 

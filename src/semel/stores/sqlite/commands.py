@@ -48,7 +48,7 @@ Statement = tuple[str, tuple[Any, ...]]
 
 
 def claim(command: Claim, now_us: int) -> Statement:
-    asked, until = command.asked, now_us + command.lease_us
+    asked, until = command.request, now_us + command.lease_us
     standing: tuple[Any, ...]
     if command.waiting:
         standing = (_WAITING, command.token, next_fence(0, now_us), 0, 0, now_us, None, None, None, until)
@@ -121,7 +121,7 @@ def plain(at: Address) -> tuple[str, str, str]:
 
 
 def address_of(command: Any) -> Address:
-    at: Address = command.asked.at if type(command) is Claim else command.at
+    at: Address = command.request.at if type(command) is Claim else command.at
     return at
 
 
@@ -160,10 +160,10 @@ class Performer:
                 return self._refused(connection, command, now_us, changed)
             record = record_of(row)
             if too_late(record, row[DUE]):
-                connection.execute(sql.FILE_ANEW, record.asked.at)
+                connection.execute(sql.FILE_ANEW, record.request.at)
         if self._store.audit:
             self._note(connection, of(None, record, command, now_us))
-        changed.append(record.asked.at)
+        changed.append(record.request.at)
         return Reply(record, now_us, True)
 
     def _unread(
@@ -178,7 +178,7 @@ class Performer:
                 return apply(None, command, now_us)
         elif type(command) is Settle and (claimed := self._claimed.get(command.token)) is not None:
             window_end = _NEVER if parameters[2] is None else parameters[2]
-            if claimed.asked.at != command.at:
+            if claimed.request.at != command.at:
                 return None
             if connection.execute(sql.SETTLE_HELD, (*parameters, claimed.fence, window_end)).rowcount == 1:
                 return apply(claimed, command, now_us)
@@ -207,7 +207,7 @@ class Performer:
             return None
         record = record_of(row)
         if too_late(record, row[DUE]):
-            connection.execute(sql.FILE_ANEW, record.asked.at)
+            connection.execute(sql.FILE_ANEW, record.request.at)
         self._note_if_audited(connection, REVIVED, record, now_us)
         return record
 
@@ -262,7 +262,7 @@ class Performer:
             connection, CLOSED, sql.SWEEP_CLOSED, (now_us, now_us, limit, now_us, limit), now_us
         )
         early = connection.execute(sql.SWEEP_EARLY, (now_us, now_us, limit)).rowcount
-        changed.extend(record.asked.at for record in lapsed)
+        changed.extend(record.request.at for record in lapsed)
         dropped = self._drop_events(connection, now_us - self._store.audit_kept_us)
         # Fewer than it might look at: then it has seen all that were due.
         more = len(lapsed) + len(closed) + early >= limit or dropped == _RUNS_DROPPED_MAX

@@ -7,7 +7,7 @@ from typing import Any
 
 from semel.audit.events import Event, Seal
 from semel.errors import StoreCorrupt
-from semel.kernel.record import SETTLED, Address, Asked, Record, State
+from semel.kernel.record import SETTLED, Address, CallRequest, Record, State
 
 _STATES: dict[str, State] = {state.value: state for state in State}
 _TEXT, _BYTES, _INT = frozenset((str,)), frozenset((bytes,)), frozenset((int,))
@@ -34,7 +34,7 @@ def record_of(row: tuple[Any, ...]) -> Record:
     state = _STATES.get(row[13])
     if state is None:
         raise StoreCorrupt()
-    asked = _new(Asked, (_new(Address, row[:3]), *row[3:13]))
+    asked = _new(CallRequest, (_new(Address, row[:3]), *row[3:13]))
     record = _new(Record, (asked, state, *row[14:26]))
     if not _possible(record):
         raise StoreCorrupt()

@@ -107,7 +107,7 @@ class SqliteStore(Store):
         if kind is Claim and writer.worth_a_look():
             # Look before you leap, beside the leader. Alone, the writer's own look is quicker: its pages are
             # warm.
-            record = self._look(command.asked.at, command)  # type: ignore[union-attr]
+            record = self._look(command.request.at, command)  # type: ignore[union-attr]
             now_us = self.clock.now_us()
             if record is not None and apply(record, command, now_us) is None:
                 return Reply(record, now_us, False)

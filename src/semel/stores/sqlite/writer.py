@@ -193,7 +193,7 @@ class CommitBatcher(Batcher[CommandToCommit]):
         kind = type(command)
         if queued.looked or (kind is not Claim and kind is not Look):
             return command is None
-        record = self._look(connection, command.asked.at if kind is Claim else command.at)
+        record = self._look(connection, command.request.at if kind is Claim else command.at)
         now_us = self._performer.now_us()
         if kind is Claim and (record is None or apply(record, command, now_us) is not None):
             return False
