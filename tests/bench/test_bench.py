@@ -153,8 +153,8 @@ def test_a_copied_history_is_a_history_that_the_store_reads(tmp_path) -> None:
             workload.note(payment_id="p-1")
         workload.remember_in_bulk(path, 20)
         records = ledger.records.list(limit=100)
-        assert len({record.asked.at.key for record in records}) == 21
-        assert all(len(ledger.records.history(record.asked.id)) == 2 for record in records)
+        assert len({record.request.at.key for record in records}) == 21
+        assert all(len(ledger.records.history(record.request.id)) == 2 for record in records)
 
 
 class CountingStore(MemoryStore):

@@ -300,7 +300,7 @@ def _check_same_action(claim: Claim, record: Record) -> None:
 def _check_version(record: Record, version: str) -> None:
     if record.request.version.partition(".")[0] != version.partition(".")[0]:
         raise errors.VersionMismatch(
-            f"This key was claimed by version {record.request.version}, the tool is {version} and did not run."
+            f"The key was claimed by version {record.request.version}, the tool is {version} and did not run."
         )
 
 

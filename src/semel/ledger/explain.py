@@ -115,7 +115,7 @@ def question(record: Record) -> str:
     """What to ask the downstream."""
     since = rfc3339(record.entered_at or record.created_at)
     return (
-        f"Ask what {record.request.tool} acts on: did it take effect since {since}, with the arguments above? "
+        f"Ask what {record.request.tool} acts on: did it take effect since {since}, with these arguments? "
         f"Where it takes keys, look for {record.request.at.key}."
     )
 
