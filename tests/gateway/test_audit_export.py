@@ -16,6 +16,7 @@ from semel.audit.events import Event
 from semel.audit.export import BEGINNING, LogPosition, exported_lines, part
 from semel.cli import main
 from semel.gateway import openapi
+from semel.kernel.answers import EventJson
 from semel.kernel.clock import SYSTEM
 from semel.kernel.record import Address
 from semel.stores.base import AppendEvents, ReadEvents, Store
@@ -45,8 +46,8 @@ def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     store.close()
 
 
-def in_parts(store: Store, tenant: str | None, limit: int) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+def in_parts(store: Store, tenant: str | None, limit: int) -> list[EventJson]:
+    found: list[EventJson] = []
     after: LogPosition | None = BEGINNING
     while after is not None:
         lines, after = part(store, tenant, after, limit)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import orjson
 import pytest
@@ -14,6 +13,7 @@ from semel.flow.flow import Flow
 from semel.flow.model import job_of
 from semel.flow.problems import Problem
 from semel.flow.views import job_hash
+from semel.kernel.answers import LeasedJobJson
 from semel.stores.documents import Document, Draft
 from tests.fake_clock import FakeClock
 from tests.flows import ANN, BEN, World, index, played, told
@@ -27,13 +27,12 @@ def world(tmp_path: Path) -> World:
     return World(BY_NAME["memory"], tmp_path)
 
 
-async def leased(flow: Flow) -> dict[str, Any]:
+async def leased(flow: Flow) -> LeasedJobJson:
     (job,) = (await flow.jobs.lease(BEN, ["t"], 1, LEASE_S, None))["jobs"]
-    found: dict[str, Any] = job
-    return found
+    return job
 
 
-async def retaken(flow: Flow, clock: FakeClock) -> tuple[dict[str, Any], dict[str, Any]]:
+async def retaken(flow: Flow, clock: FakeClock) -> tuple[LeasedJobJson, LeasedJobJson]:
     """Two leases of one job: the first has lapsed, the second holds."""
     await flow.jobs.create(ANN, None, "t", {}, None, {})
     stale = await leased(flow)

@@ -100,7 +100,7 @@ def show(desk: Target, id_: str) -> None:
         record = door.record(id_)
     commands = _next_commands(desk, record)
     if desk.out.as_json:
-        desk.out.data(record | {"next": commands})
+        desk.out.data({**record, "next": commands})
         return
     desk.out.facts(_facts(record))
     _tell_next(desk, commands, record["explanation"].get("result"))

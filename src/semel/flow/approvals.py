@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from semel.flow import deciding, indexes, views
 from semel.flow.deciding import Seen
 from semel.flow.document_store import DocumentStore
 from semel.flow.model import job_of
 from semel.flow.problems import Problem
 from semel.flow.values import Caller, JsonAnswer, Page, next_after
+from semel.kernel.answers import ApprovalJson, DecisionJson, RecordJson
 from semel.stores.documents import Scan
 
-Items = list[dict[str, Any]]
+Items = list[RecordJson]
 
 
 class JobApprovals:
@@ -20,7 +19,9 @@ class JobApprovals:
         self._document_store = document_store
         self._kept_us = kept_us
 
-    async def list(self, tenant: str, status: str | None, after: tuple[int, str] | None, limit: int) -> Page:
+    async def list(
+        self, tenant: str, status: str | None, after: tuple[int, str] | None, limit: int
+    ) -> Page[ApprovalJson]:
         index = indexes.approvals(status)
         documents = await self._document_store.page(Scan(tenant, index, limit, newest=True, after=after))
         now_us = await self._document_store.now_us()
@@ -28,7 +29,7 @@ class JobApprovals:
         kept = [item for item in items if status in (None, item["status"])]
         return Page(kept, next_after(documents, index, limit))
 
-    async def get(self, tenant: str, job_id: str) -> dict[str, Any]:
+    async def get(self, tenant: str, job_id: str) -> ApprovalJson:
         standing = await self._document_store.carry_out(deciding.look(tenant, job_id))
         if standing.job.question is None:
             raise Problem("job_not_found", "Nobody is asked about this job.")
@@ -46,7 +47,7 @@ class JobApprovals:
         scanned = await self._document_store.scan(scan)
         return [views.question_record(job_of(each.body), scanned.now_us) for each in scanned.documents]
 
-    async def record(self, tenant: str, job_id: str) -> dict[str, Any] | None:
+    async def record(self, tenant: str, job_id: str) -> RecordJson | None:
         """The question about this job as a record; None if nobody is asked."""
         try:
             standing = await self._document_store.carry_out(deciding.look(tenant, job_id))
@@ -62,7 +63,7 @@ class JobApprovals:
         reason: str = "",
         revision: int | None = None,
         job_hash: str | None = None,
-    ) -> JsonAnswer:
+    ) -> JsonAnswer[DecisionJson]:
         """The decision, the job's next state and the message that announces it are on file together."""
         seen, clock = Seen(revision, job_hash), self._document_store.clock
         return await self._document_store.carry_out(

@@ -10,14 +10,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-import orjson
-
 from semel.flow import progress, views
 from semel.flow.asking import Asking, new_id, new_tag
 from semel.flow.model import LIVE_RUN, Decision, Gate, Run, StoredJob, job_of, run_of
 from semel.flow.problems import Problem
 from semel.flow.progress import Change
-from semel.flow.values import Caller, JsonAnswer
+from semel.flow.values import Caller, JsonAnswer, written
+from semel.kernel.answers import DecisionJson
 from semel.kernel.clock import Clock, rfc3339
 from semel.stores.documents import Commit, Document, Fetch
 
@@ -83,7 +82,7 @@ def put(
 
 def decide(
     caller: Caller, job_id: str, status: str, reason: str, seen: Seen, clock: Clock, kept_us: int | None
-) -> Asking[JsonAnswer]:
+) -> Asking[JsonAnswer[DecisionJson]]:
     """The decision, the job's next state, the message and the line of audit are on file together."""
     while True:
         standing = yield from look(caller.tenant, job_id)
@@ -97,7 +96,7 @@ def decide(
         progress.decide(change, standing.job, Decision(status, caller.principal, standing.now_us, reason))
         committed = yield change.commit(new_tag(clock), standing.expect, kept_us)
         if committed.done:
-            return JsonAnswer(_answer(change.jobs[job_id], status))
+            return written(_answer(change.jobs[job_id], status))
 
 
 def _noted(caller: Caller, standing: JobStanding, status: str, clock: Clock) -> Asking[bool]:
@@ -109,7 +108,7 @@ def _noted(caller: Caller, standing: JobStanding, status: str, clock: Clock) -> 
     return bool(committed.done)
 
 
-def judged(caller: Caller, standing: JobStanding, status: str, seen: Seen) -> JsonAnswer | None:
+def judged(caller: Caller, standing: JobStanding, status: str, seen: Seen) -> JsonAnswer[DecisionJson] | None:
     """None if the decision can be taken; the answer if it was taken before; else a Problem."""
     job, run = standing.job, standing.run
     if job.submitted_by == caller.principal:
@@ -117,7 +116,7 @@ def judged(caller: Caller, standing: JobStanding, status: str, seen: Seen) -> Js
     if job.decision is not None:
         if job.decision.status != status:
             raise Problem("approval_already_resolved", decided=job.decision.status)
-        return JsonAnswer(_answer(job, f"already_{status}"), replayed=True)
+        return written(_answer(job, f"already_{status}"), replayed=True)
     if job.question is None or job.status == "cancelled":
         raise Problem("approval_not_actionable")
     if run is not None and run.status not in LIVE_RUN:
@@ -129,17 +128,11 @@ def judged(caller: Caller, standing: JobStanding, status: str, seen: Seen) -> Js
     return None
 
 
-def _answer(job: StoredJob, status: str) -> bytes:
+def _answer(job: StoredJob, status: str) -> DecisionJson:
     decision, question = job.decision, job.question
     assert decision is not None
     assert question is not None
-    verb = decision.status
-    return orjson.dumps(
-        {
-            "job_id": job.job_id,
-            "status": status,
-            f"{verb}_by": decision.by,
-            f"{verb}_at": rfc3339(decision.at_us),
-            "revision": question.revision,
-        }
-    )
+    id_, by, at, revision = job.job_id, decision.by, rfc3339(decision.at_us), question.revision
+    if decision.status == "approved":
+        return {"job_id": id_, "status": status, "approved_by": by, "approved_at": at, "revision": revision}
+    return {"job_id": id_, "status": status, "rejected_by": by, "rejected_at": at, "revision": revision}

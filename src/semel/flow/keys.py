@@ -23,11 +23,12 @@ from semel.flow.large import as_canonical
 from semel.flow.model import reads, to_bytes
 from semel.flow.problems import Problem
 from semel.flow.values import JsonAnswer, Page, next_after
+from semel.kernel.answers import RecordJson
 from semel.kernel.clock import rfc3339
 from semel.kernel.keys import canonical, frame
 from semel.stores.documents import Document, Draft, Entry, Scan
 
-Items = list[dict[str, Any]]
+Items = list[RecordJson]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ class Keys:
 
     async def replay(
         self, tenant: str, document: Document | None, fingerprint: str, now_us: int
-    ) -> JsonAnswer | None:
+    ) -> JsonAnswer[Any] | None:
         """The first answer; None if the key is free. A Problem if it is another request's, or on its way."""
         if document is None:
             return None
@@ -135,7 +136,7 @@ class Keys:
 
     async def first_answer(
         self, tenant: str, scope: str, key: str | None, fingerprint: str
-    ) -> JsonAnswer | None:
+    ) -> JsonAnswer[Any] | None:
         """What the key was answered with before; None if it is free or there is none."""
         if key is None:
             return None
@@ -143,7 +144,7 @@ class Keys:
         document = (await self._document_store.fetch(tenant, id_)).get(id_)
         return await self.replay(tenant, document, fingerprint, await self._document_store.now_us())
 
-    async def get(self, tenant: str, id_: str) -> dict[str, Any] | None:
+    async def get(self, tenant: str, id_: str) -> RecordJson | None:
         document = (await self._document_store.fetch(tenant, id_)).get(id_)
         if document is None or not id_.startswith("rec_"):
             return None
@@ -154,17 +155,19 @@ class Keys:
         subjects = await self._subjects(tenant, *records)
         return [view(each, subjects.get(each.subject_id or "")) for each in records]
 
-    async def find(self, tenant: str, scope: str, key: str) -> dict[str, Any] | None:
+    async def find(self, tenant: str, scope: str, key: str) -> RecordJson | None:
         return await self.get(tenant, self.id(tenant, scope, key))
 
-    async def list(self, tenant: str, scope: str | None, after: tuple[int, str] | None, limit: int) -> Page:
+    async def list(
+        self, tenant: str, scope: str | None, after: tuple[int, str] | None, limit: int
+    ) -> Page[RecordJson]:
         index = f"{indexes.KEYS}/{scope}" if scope else indexes.KEYS
         scanned = await self._document_store.scan(Scan(tenant, index, limit, newest=True, after=after))
         documents = list(scanned.documents)
         return Page(await self._views(tenant, documents), next_after(documents, index, limit))
 
 
-def view(record: KeyRecord, subject: Document | None) -> dict[str, Any]:
+def view(record: KeyRecord, subject: Document | None) -> RecordJson:
     """As `GET /api/v1/records` shows it, beside its run or job."""
     done = record.answer is not None
     return {

@@ -16,8 +16,9 @@ from semel.flow.large import LargeJson
 from semel.flow.model import LIVE_RUN, Run, StoredJob, Workflow, job_of, run_of
 from semel.flow.problems import Problem
 from semel.flow.progress import Change
-from semel.flow.values import Caller, JsonAnswer, Page, next_after
+from semel.flow.values import Caller, JsonAnswer, Page, next_after, written
 from semel.flow.workflows import Known
+from semel.kernel.answers import RunJson, RunStartedJson, TimelineEventJson
 from semel.stores.documents import Document, Scan
 
 # All copies of its input that a run may come to keep: 2 MiB for some thirty steps.
@@ -37,7 +38,9 @@ class Runs:
         self._admission = admission
         self._waited = waited
 
-    async def start(self, caller: Caller, workflow_id: str, key: str | None, body: Any) -> JsonAnswer:
+    async def start(
+        self, caller: Caller, workflow_id: str, key: str | None, body: Any
+    ) -> JsonAnswer[RunStartedJson]:
         """The run has a slot and goes, once for the key; or a Problem, and nothing is kept."""
 
         def begin(change: Change, known: Known) -> None:
@@ -55,7 +58,9 @@ class Runs:
         print_ = fingerprint("run", workflow_id, body)
         return await self._admitted(Start(caller, "run", workflow_id, key, print_, begin, objection))
 
-    async def rerun(self, caller: Caller, run_id: str, from_step: str, key: str | None) -> JsonAnswer:
+    async def rerun(
+        self, caller: Caller, run_id: str, from_step: str, key: str | None
+    ) -> JsonAnswer[RunStartedJson]:
         """A new run that keeps what succeeded elsewhere than from this step on."""
         print_ = fingerprint("rerun", run_id, {"from_step": from_step})
         try:
@@ -81,7 +86,7 @@ class Runs:
         start = Start(caller, "rerun", run.workflow_id, key, print_, begin, objection)
         return await self._admitted(start)
 
-    async def _admitted(self, start: Start) -> JsonAnswer:
+    async def _admitted(self, start: Start) -> JsonAnswer[RunStartedJson]:
         clock = self._document_store.clock
         began, outcome = clock.monotonic(), "refused"
         try:
@@ -93,7 +98,7 @@ class Runs:
 
     # --- reading ---------------------------------------------------------------------------------
 
-    async def get(self, tenant: str, run_id: str) -> dict[str, Any]:
+    async def get(self, tenant: str, run_id: str) -> RunJson:
         run = run_of((await self._document(tenant, run_id)).body)
         return views.run(run, await self._jobs(tenant, run))
 
@@ -104,13 +109,15 @@ class Runs:
         status: str | None,
         after: tuple[int, str] | None,
         limit: int,
-    ) -> Page:
+    ) -> Page[RunJson]:
         index = indexes.runs(workflow_id, status)
         documents = await self._document_store.page(Scan(tenant, index, limit, newest=True, after=after))
         items = [views.run(run_of(each.body), {}) for each in documents]
         return Page(items, next_after(documents, index, limit))
 
-    async def timeline(self, tenant: str, run_id: str, after: tuple[int, str] | None, limit: int) -> Page:
+    async def timeline(
+        self, tenant: str, run_id: str, after: tuple[int, str] | None, limit: int
+    ) -> Page[TimelineEventJson]:
         await self._document(tenant, run_id)
         index = indexes.timeline(run_id)
         scanned = await self._document_store.scan(Scan(tenant, index, limit, after=after))
@@ -131,7 +138,7 @@ class Runs:
 
     # --- ending ----------------------------------------------------------------------------------
 
-    async def complete(self, caller: Caller, run_id: str, status: str, result: Any) -> JsonAnswer:
+    async def complete(self, caller: Caller, run_id: str, status: str, result: Any) -> JsonAnswer[RunJson]:
         """The run, which an outside engine executes, has ended so."""
 
         def end(change: Change, jobs: list[StoredJob]) -> None:
@@ -146,7 +153,7 @@ class Runs:
 
         return await self._end(caller, run_id, end, objection, same)
 
-    async def cancel(self, caller: Caller, run_id: str) -> JsonAnswer:
+    async def cancel(self, caller: Caller, run_id: str) -> JsonAnswer[RunJson]:
         """Nothing of the run goes on, and its slot is free."""
 
         def end(change: Change, jobs: list[StoredJob]) -> None:
@@ -161,7 +168,7 @@ class Runs:
         end: _End,
         objection: Callable[[Run], Problem | None],
         same: Callable[[Run], bool],
-    ) -> JsonAnswer:
+    ) -> JsonAnswer[RunJson]:
         """The run ends so; if it has ended before, in the `same` way, this is a replay."""
         while True:
             document = await self._document(caller.tenant, run_id)
@@ -171,7 +178,7 @@ class Runs:
             if run.status not in LIVE_RUN:
                 if not same(run):
                     raise Problem("run_already_ended", f"The run has ended as {run.status} before.")
-                return JsonAnswer(_ending(run), replayed=True)
+                return written(views.run(run, {}), replayed=True)
             jobs = await self._document_store.fetch(caller.tenant, *run.live_jobs) if run.live_jobs else {}
             change = Change(
                 caller.tenant, await self._document_store.now_us(), self._document_store.new_id, run
@@ -181,7 +188,7 @@ class Runs:
             commit = change.commit(self._document_store.new_tag(), expect, self._admission.keys.kept_us)
             if (await self._document_store.write(commit)).done:
                 assert change.run is not None
-                return JsonAnswer(_ending(change.run))
+                return written(views.run(change.run, {}))
 
     async def _document(self, tenant: str, run_id: str) -> Document:
         document = (await self._document_store.fetch(tenant, run_id)).get(run_id)
@@ -212,7 +219,3 @@ def _copied_too_often(workflow: Workflow, body: Any) -> Problem | None:
         f"The run and its steps would keep {copies} copies of it, more than {COPIES_BYTES_MAX} bytes. "
         "Nothing was started. Give the steps inputs of their own, or send less.",
     )
-
-
-def _ending(run: Run) -> bytes:
-    return orjson.dumps(views.run(run, {}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 
@@ -12,11 +12,16 @@ from semel.audit.events import STARTED, Event
 from semel.flow.indexes import question_status
 from semel.flow.large import as_json
 from semel.flow.model import Run, StoredJob, WorkflowStep
+from semel.kernel import answers
 from semel.kernel.clock import rfc3339
 from semel.kernel.keys import Key, frame
 
 
-def run(value: Run, jobs: Mapping[str, StoredJob]) -> dict[str, Any]:
+def started(value: Run) -> answers.RunStartedJson:
+    return {"run_id": value.run_id, "workflow_id": value.workflow_id, "status": value.status}
+
+
+def run(value: Run, jobs: Mapping[str, StoredJob]) -> answers.RunJson:
     """`jobs` are those that tell more than the run itself: the live ones, and the results of the last."""
     return {
         "run_id": value.run_id,
@@ -47,7 +52,7 @@ def _result(value: Run, jobs: Mapping[str, StoredJob]) -> Any:
     }
 
 
-def _step(step: WorkflowStep, jobs: Mapping[str, StoredJob]) -> dict[str, Any]:
+def _step(step: WorkflowStep, jobs: Mapping[str, StoredJob]) -> answers.RunStepJson:
     job = jobs.get(step.job_id or "")
     return {
         "id": step.id,
@@ -57,7 +62,7 @@ def _step(step: WorkflowStep, jobs: Mapping[str, StoredJob]) -> dict[str, Any]:
     }
 
 
-def job(value: StoredJob, *, traced: bool = False) -> dict[str, Any]:
+def job(value: StoredJob, *, traced: bool = False) -> answers.JobJson:
     """`traced`: with the traceback of its error, which not everybody may read."""
     return {
         "job_id": value.job_id,
@@ -84,7 +89,7 @@ def untraced(error: Any) -> Any:
     return {name: value for name, value in error.items() if name != "traceback"}
 
 
-def leased(value: StoredJob, tenant: str) -> dict[str, Any]:
+def leased(value: StoredJob, tenant: str) -> answers.LeasedJobJson:
     return {
         "job_id": value.job_id,
         "run_id": value.run_id,
@@ -119,7 +124,7 @@ def job_in(conversation: str) -> str | None:
     return job_id if job_id != conversation and job_id.startswith("job_") else None
 
 
-def approval(value: StoredJob, now_us: int = 0) -> dict[str, Any]:
+def approval(value: StoredJob, now_us: int = 0) -> answers.ApprovalJson:
     """As of this time: a question that nobody answered is over when its time is, swept or not."""
     question, decision = value.question, value.decision
     assert question is not None
@@ -237,7 +242,7 @@ def job_of_question(record_id: str) -> str:
 _AS_RECORD = {"waiting": "pending", "approved": "done", "rejected": "done"}
 
 
-def question_record(value: StoredJob, now_us: int) -> dict[str, Any]:
+def question_record(value: StoredJob, now_us: int) -> answers.RecordJson:
     """The question as `GET /api/v1/records` shows it."""
     shown = approval(value, now_us)
     over = shown["expires_at"] if shown["status"] == "expired" else rfc3339(value.ended_us)
@@ -275,7 +280,20 @@ def job_hash(value: StoredJob) -> str:
     return hashlib.sha256(orjson.dumps(seen, as_json, orjson.OPT_SORT_KEYS)).hexdigest()
 
 
-def event(data: dict[str, Any]) -> dict[str, Any]:
-    shown = {"seq": data["seq"], "at": rfc3339(data["at_us"]), "type": data["type"]}
-    shown |= {name: data[name] for name in ("step_id", "job_id", "by") if data[name] is not None}
-    return shown | {"data": data["data"]}
+_OPTIONAL: tuple[Literal["step_id", "job_id", "by"], ...] = ("step_id", "job_id", "by")
+
+
+def event(data: dict[str, Any]) -> answers.TimelineEventJson:
+    shown: answers.TimelineEventJson = {
+        "seq": data["seq"],
+        "at": rfc3339(data["at_us"]),
+        "type": data["type"],
+        "step_id": data["step_id"],
+        "job_id": data["job_id"],
+        "by": data["by"],
+        "data": data["data"],
+    }
+    for name in _OPTIONAL:
+        if shown[name] is None:
+            del shown[name]
+    return shown

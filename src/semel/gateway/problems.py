@@ -14,14 +14,12 @@ import orjson
 
 from semel.errors import ApprovalError, RecordNotFound, RecordNotInDoubt, StoreCorrupt, StoreUnavailable
 from semel.flow.problems import KINDS, Problem
+from semel.kernel.answers import ProblemJson
 from semel.kernel.clock import Clock
 
 MEDIA = "application/problem+json"
 
 _log = logging.getLogger("semel.gateway")
-
-# Every problem has these; details of one problem add to them and never replace them.
-_FIXED = ("type", "title", "status", "detail", "code", "retriable")
 
 # Who asks again later may succeed, and is told when. An internal error is not in the list: nobody knows when.
 _TELLS_WHEN = (409, 429, 503)
@@ -66,7 +64,7 @@ def _log_line(event: str, **facts: object) -> None:
 
 
 def body(problem: Problem) -> bytes:
-    members = {
+    members: ProblemJson = {
         "type": f"urn:semel:problem:{problem.code}",
         "title": problem.title,
         "status": problem.status,
@@ -74,8 +72,9 @@ def body(problem: Problem) -> bytes:
         "code": problem.code,
         "retriable": problem.retriable,
     }
-    more = {name: value for name, value in problem.details.items() if name not in _FIXED}
-    return orjson.dumps(members | more, default=str)
+    # What one problem says more never replaces what every problem has.
+    more = {name: value for name, value in problem.details.items() if name not in members}
+    return orjson.dumps({**members, **more}, default=str)
 
 
 def headers(problem: Problem) -> list[tuple[bytes, bytes]]:

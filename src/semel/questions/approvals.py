@@ -21,6 +21,7 @@ from semel.flow.deciding import Seen
 from semel.flow.model import Gate, StoredJob, job_of
 from semel.flow.problems import Problem
 from semel.flow.values import Caller, JsonAnswer
+from semel.kernel.answers import DecisionJson
 from semel.kernel.record import Record
 from semel.stores.documents import Fetch, Scan, score_on
 
@@ -156,7 +157,7 @@ class Approvals:
         self._wrote()
         caller, clock = Caller(self._tenant, by), self._store.clock
         kept_us = indexes.CALLS_KEPT_US
-        answer: JsonAnswer = self._asked(
+        answer: JsonAnswer[DecisionJson] = self._asked(
             deciding.decide(caller, job_id, status, reason, Seen(**seen), clock, kept_us)
         )
         said = orjson.loads(answer.body)
