@@ -15,6 +15,7 @@ from semel.audit.verify import verify
 from semel.errors import ApprovalError, ApprovalRejected, ApprovalRequired, EffectFailed
 from semel.flow.flow import Flow
 from semel.flow.progress import HAND_BACK_S
+from semel.kernel.answers import LeasedJobJson
 from semel.ledger.ledger import Ledger
 from semel.questions import job_index
 from semel.stores.base import ReadEvents, Store
@@ -324,10 +325,9 @@ async def test_the_job_of_a_call_that_nobody_made_ends_when_its_record_is_forgot
 RESTARTS = 25  # more than leases may lapse
 
 
-async def leased(scene: Scene) -> dict[str, Any]:
+async def leased(scene: Scene) -> LeasedJobJson:
     (job,) = (await scene.flow.jobs.lease(BEN, ["t"], 1, 60, "w"))["jobs"]
-    found: dict[str, Any] = job
-    return found
+    return job
 
 
 @played

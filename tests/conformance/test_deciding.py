@@ -61,7 +61,7 @@ async def ask_about_a_step(flow: Flow, *after: str) -> tuple[str, str]:
     await flow.workflows.put("acme", "w", {"steps": steps})
     run_id = orjson.loads((await flow.runs.start(ANN, "w", None, {})).body)["run_id"]
     run = await flow.runs.get("acme", run_id)
-    return run_id, run["steps"][0]["job_id"]
+    return run_id, run["steps"][0]["job_id"] or ""
 
 
 async def refusal(asked: Awaitable[JsonAnswer]) -> str:

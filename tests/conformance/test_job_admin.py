@@ -38,7 +38,7 @@ async def start(flow: Flow, *steps: dict[str, Any]) -> tuple[str, dict[str, str]
     await flow.workflows.put("acme", "w", {"steps": list(steps)})
     run_id = orjson.loads((await flow.runs.start(ANN, "w", None, {})).body)["run_id"]
     run = await flow.runs.get("acme", run_id)
-    return run_id, {step["id"]: step["job_id"] for step in run["steps"]}
+    return run_id, {step["id"]: step["job_id"] or "" for step in run["steps"]}
 
 
 async def listed(flow: Flow, limit: int = 50, **wanted: str) -> list[str]:

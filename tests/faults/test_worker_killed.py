@@ -19,6 +19,7 @@ import pytest
 import semel
 from semel.flow.flow import Flow, Policy
 from semel.flow.values import Caller
+from semel.kernel.answers import JobJson
 from tests.faults.bank import Bank
 from tests.faults.checks import PATIENCE_S, assert_history_holds, until
 from tests.faults.process import ROOT
@@ -123,12 +124,12 @@ def create(ledger: semel.Ledger) -> str:
     return str(orjson.loads(asyncio.run(creating).body)["job_id"])
 
 
-def job(ledger: semel.Ledger, job_id: str) -> dict[str, Any]:
+def job(ledger: semel.Ledger, job_id: str) -> JobJson:
     return asyncio.run(flow_on(ledger).jobs.get("default", job_id))
 
 
-def ended(ledger: semel.Ledger, job_id: str) -> dict[str, Any]:
-    def over() -> dict[str, Any] | None:
+def ended(ledger: semel.Ledger, job_id: str) -> JobJson:
+    def over() -> JobJson | None:
         found = job(ledger, job_id)
         return found if found["status"] in ("succeeded", "failed") else None
 

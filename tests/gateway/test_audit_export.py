@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from semel.audit.events import Event
 from semel.audit.export import BEGINNING, LogPosition, exported_lines, part
 from semel.cli import main
-from semel.gateway import openapi
+from semel.kernel.answers import EventJson
 from semel.kernel.clock import SYSTEM
 from semel.kernel.record import Address
 from semel.stores.base import AppendEvents, ReadEvents, Store
@@ -45,8 +45,8 @@ def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     store.close()
 
 
-def in_parts(store: Store, tenant: str | None, limit: int) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+def in_parts(store: Store, tenant: str | None, limit: int) -> list[EventJson]:
+    found: list[EventJson] = []
     after: LogPosition | None = BEGINNING
     while after is not None:
         lines, after = part(store, tenant, after, limit)
@@ -88,14 +88,8 @@ def test_a_line_tells_what_the_event_tells_and_stands_for_what_it_must_not_tell(
     assert first["step"] == json.loads(event.step)
     assert first["fence"] == second["fence"] == event.fence
     assert "arguments" not in first
-    assert first.keys() == set(_properties())
+    assert first.keys() == EventJson.__annotations__.keys()
     assert json.loads(json.dumps(first)) == first
-
-
-def _properties() -> dict[str, Any]:
-    schema = json.loads(openapi.document())["components"]["schemas"]["Events"]
-    found: dict[str, Any] = schema["properties"]["items"]["items"]["properties"]
-    return found
 
 
 class _Watched(WrappedStore):

@@ -26,6 +26,7 @@ from semel.flow.model import Message
 from semel.flow.outbox import Outbox
 from semel.flow.problems import Problem
 from semel.flow.values import Caller
+from semel.kernel.answers import DeadLetterJson
 from semel.kernel.clock import SYSTEM
 from semel.questions import job_index
 from semel.stores.base import Query
@@ -355,7 +356,7 @@ async def bury(room: Room) -> str:
 
 
 def test_what_fails_too_often_can_be_read_as_a_dead_letter() -> None:
-    async def scene(room: Room) -> dict[str, Any]:
+    async def scene(room: Room) -> DeadLetterJson:
         return await room.dead.get("acme", await bury(room))
 
     found = in_room(scene)

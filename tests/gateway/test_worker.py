@@ -27,6 +27,7 @@ from semel.flow.flow import Flow, Policy
 from semel.flow.problems import Problem
 from semel.flow.values import Caller
 from semel.flow.views import job_key
+from semel.kernel.answers import JobJson
 from semel.kernel.clock import SYSTEM
 from semel.ledger.ledger import Ledger
 from semel.stores.base import Store
@@ -86,10 +87,10 @@ class World:
         )
         return str(orjson.loads(answer.body)["job_id"])
 
-    async def job(self, job_id: str) -> dict[str, Any]:
+    async def job(self, job_id: str) -> JobJson:
         return await self.flow.jobs.get("default", job_id)
 
-    async def ended(self, job_id: str) -> dict[str, Any]:
+    async def ended(self, job_id: str) -> JobJson:
         await until(self.has_status(job_id, "succeeded", "failed", "cancelled"), f"{job_id} has ended")
         return await self.job(job_id)
 
@@ -240,7 +241,7 @@ def test_a_failure_that_says_so_is_not_tried_again(world: World) -> None:
     def refuse(job: semel.Job) -> None:
         raise Stubborn("never")
 
-    async def scene() -> dict[str, Any]:
+    async def scene() -> JobJson:
         return await world.ended(await world.create())
 
     job = working(world.worker({"email": refuse}), scene)
@@ -255,7 +256,7 @@ def test_any_other_failure_is_tried_three_times(world: World) -> None:
         attempts.append(job.attempt)
         raise LookupError("nobody there")
 
-    async def scene() -> dict[str, Any]:
+    async def scene() -> JobJson:
         return await world.ended(await world.create())
 
     job = working(world.worker({"email": fail}), scene)
@@ -599,7 +600,7 @@ def test_the_result_of_a_job_that_was_cancelled_meanwhile_is_dropped(
             raise
         return "too late"
 
-    async def scene() -> dict[str, Any]:
+    async def scene() -> JobJson:
         await world.flow.workflows.put("default", "w", {"steps": [{"id": "one", "topic": "email"}]})
         run_id = orjson.loads((await world.flow.runs.start(ANN, "w", None, {})).body)["run_id"]
         await world.has_told("job.started")
@@ -973,7 +974,7 @@ def create(url: str, topic: str, input: Any) -> str:
         return asyncio.run(play())
 
 
-def read(url: str, job_id: str) -> dict[str, Any]:
+def read(url: str, job_id: str) -> JobJson:
     with semel.open(url) as ledger:
         return asyncio.run(flow_on(ledger.store).jobs.get("default", job_id))
 

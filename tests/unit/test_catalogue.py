@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -25,7 +26,7 @@ from semel.testing import FakeClock, FlakyStore
 from tests.tools import a_step, declared, the_record
 
 
-def shown(ledger: Ledger, name: str, version: str | None = None) -> dict[str, Any] | None:
+def shown(ledger: Ledger, name: str, version: str | None = None) -> Mapping[str, Any] | None:
     return catalogue.shown_as(catalogue.find(ledger.store, ledger.tenant, name), version)
 
 

@@ -15,6 +15,7 @@ from semel.audit import duplicates, export
 from semel.audit.verify import find_duplicates, late_by_tool
 from semel.cli import main
 from semel.errors import EffectFailed
+from semel.kernel.answers import DuplicatesJson
 from semel.ledger.ledger import Ledger
 from semel.testing import FakeClock
 from semel.windows.advice import advise, as_data
@@ -210,7 +211,7 @@ def test_neither_arguments_nor_results_are_in_the_report(ledger: Ledger) -> None
     assert "damaged" not in told
 
 
-def audit_data(ledger: Ledger) -> dict[str, Any]:
+def audit_data(ledger: Ledger) -> DuplicatesJson:
     return export.duplicates(find_duplicates(ledger.store, "acme"))
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from semel import Key
 from semel.errors import ApprovalRequired, RecordNotInDoubt
+from semel.kernel.answers import ExplanationJson
 from semel.kernel.clock import rfc3339
 from semel.ledger.explain import explained, happening
 from semel.ledger.ledger import Ledger
@@ -16,7 +17,7 @@ from semel.testing import FakeClock
 from tests.tools import a_step, declared, keyed, the_record
 
 
-def told(ledger: Ledger) -> dict[str, Any]:
+def told(ledger: Ledger) -> ExplanationJson:
     record = the_record(ledger)
     found = explained(record, ledger.records.history(record.request.id), ledger.clock.now_us())
     assert json.loads(json.dumps(found)) == found  # it goes over HTTP as it is
@@ -66,7 +67,7 @@ def test_doubt_is_explained_with_its_attempt_since_when_and_what_to_ask(
 
 
 def test_a_silent_owner_is_in_doubt_since_its_lease_ended(ledger: Ledger, clock: FakeClock) -> None:
-    seen: list[dict[str, Any]] = []
+    seen: list[ExplanationJson] = []
 
     @declared(lease="10s")
     def pay(to: str) -> str:

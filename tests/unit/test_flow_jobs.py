@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import orjson
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from semel.errors import StoreCorrupt
 from semel.flow.flow import Flow
 from semel.flow.problems import Problem
+from semel.kernel.answers import LeasedJobJson
 from semel.questions import job_index
 from semel.questions.job import job_of
 from semel.questions.views import job_hash
@@ -27,13 +27,12 @@ def world(tmp_path: Path) -> World:
     return World(BY_NAME["memory"], tmp_path)
 
 
-async def leased(flow: Flow) -> dict[str, Any]:
+async def leased(flow: Flow) -> LeasedJobJson:
     (job,) = (await flow.jobs.lease(BEN, ["t"], 1, LEASE_S, None))["jobs"]
-    found: dict[str, Any] = job
-    return found
+    return job
 
 
-async def retaken(flow: Flow, clock: FakeClock) -> tuple[dict[str, Any], dict[str, Any]]:
+async def retaken(flow: Flow, clock: FakeClock) -> tuple[LeasedJobJson, LeasedJobJson]:
     """Two leases of one job: the first has lapsed, the second holds."""
     await flow.jobs.create(ANN, None, "t", {}, None, {})
     stale = await leased(flow)

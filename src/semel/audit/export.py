@@ -16,6 +16,7 @@ from semel.audit.duplicates import CallPair, LateRepeat, LateRepeats, Made, Near
 from semel.audit.events import Event
 from semel.audit.verify import Duplicates
 from semel.errors import StoreCorrupt
+from semel.kernel import answers
 from semel.kernel.clock import rfc3339
 from semel.kernel.durations import words
 from semel.stores.base import ReadEvents, Store
@@ -40,13 +41,13 @@ BEGINNING = LogPosition(0, _FIRST)
 class Part(NamedTuple):
     """Some events, and where the next ones are; None at the end."""
 
-    lines: list[dict[str, Any]]
+    lines: list[answers.EventJson]
     next: LogPosition | None
 
 
 def part(store: Store, tenant: str | None, after: LogPosition = BEGINNING, limit: int = _PAGE) -> Part:
     """The next events, at most so many: of one tenant, or of all."""
-    found: list[dict[str, Any]] = []
+    found: list[answers.EventJson] = []
     for lane in range(after.lane, store.lanes):
         seq = after.seq if lane == after.lane else _FIRST
         wanted = limit - len(found)
@@ -57,7 +58,7 @@ def part(store: Store, tenant: str | None, after: LogPosition = BEGINNING, limit
     return Part(found, None)
 
 
-def exported_lines(store: Store, tenant: str | None) -> Iterator[dict[str, Any]]:
+def exported_lines(store: Store, tenant: str | None) -> Iterator[answers.EventJson]:
     """All of them, one part in memory."""
     after: LogPosition | None = BEGINNING
     while after is not None:
@@ -65,7 +66,7 @@ def exported_lines(store: Store, tenant: str | None) -> Iterator[dict[str, Any]]
         yield from found
 
 
-def line(event: Event, lane: int) -> dict[str, Any]:
+def line(event: Event, lane: int) -> answers.EventJson:
     """One event. `digest` stands for arguments and outcomes, which are in no log."""
     return {
         "lane": lane,
@@ -97,7 +98,7 @@ def _path(step: str) -> Any:
         raise StoreCorrupt("The step of an event is damaged.") from error
 
 
-def duplicates(found: Duplicates) -> dict[str, Any]:
+def duplicates(found: Duplicates) -> answers.DuplicatesJson:
     """The report, with counts per tool and the first examples of each."""
     return {
         "within": words(found.within_us),
@@ -112,7 +113,7 @@ def duplicates(found: Duplicates) -> dict[str, Any]:
     }
 
 
-def _tool(found: ToolDuplicates) -> dict[str, Any]:
+def _tool(found: ToolDuplicates) -> answers.ToolDuplicatesJson:
     return {
         "tool": found.tool,
         "count": found.count,
@@ -122,7 +123,7 @@ def _tool(found: ToolDuplicates) -> dict[str, Any]:
     }
 
 
-def _late(found: LateRepeats) -> dict[str, Any]:
+def _late(found: LateRepeats) -> answers.LateRepeatsJson:
     return {
         "tool": found.tool,
         "count": found.count,
@@ -133,12 +134,12 @@ def _late(found: LateRepeats) -> dict[str, Any]:
     }
 
 
-def _late_example(repeat: LateRepeat) -> dict[str, Any]:
-    times = {"settled_at": rfc3339(repeat.settled_us), "closed_at": rfc3339(repeat.closed_us)}
-    return {**times, "again": _made(repeat.again)}
+def _late_example(repeat: LateRepeat) -> answers.LateRepeatJson:
+    settled_at, closed_at = rfc3339(repeat.settled_us), rfc3339(repeat.closed_us)
+    return {"settled_at": settled_at, "closed_at": closed_at, "again": _made(repeat.again)}
 
 
-def _near(found: NearRepeats) -> dict[str, Any]:
+def _near(found: NearRepeats) -> answers.NearRepeatsJson:
     return {
         "tool": found.tool,
         "argument": found.argument,
@@ -148,11 +149,11 @@ def _near(found: NearRepeats) -> dict[str, Any]:
     }
 
 
-def _pair(pair: CallPair) -> dict[str, Any]:
+def _pair(pair: CallPair) -> answers.CallPairJson:
     return {"first": _made(pair.first), "second": _made(pair.second)}
 
 
-def _made(call: Made) -> dict[str, Any]:
+def _made(call: Made) -> answers.MadeCallJson:
     return {
         "at": rfc3339(call.at_us),
         "record_id": call.record_id,

@@ -5,10 +5,10 @@ Everything goes in and out as JSON data, so that a command is written once and s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
-Data = dict[str, Any]
+Data = Mapping[str, Any]
 Progress = Callable[[int], None]
 
 

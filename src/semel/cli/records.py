@@ -100,7 +100,7 @@ def show(target: Target, id_: str) -> None:
         record = operations.record(id_)
     commands = _next_commands(target, record)
     if target.out.as_json:
-        target.out.data(record | {"next": commands})
+        target.out.data({**record, "next": commands})
         return
     target.out.facts(_facts(record))
     _tell_next(target, commands, record["explanation"].get("result"))

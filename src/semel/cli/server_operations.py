@@ -91,7 +91,7 @@ class ServerOperations:
         return self._get(f"/records/{_in_path(id_)}")
 
     def resolve(self, id_: str, verdict: Verdict) -> tuple[Data, bool]:
-        body: Data = {"outcome": verdict.outcome}
+        body: dict[str, Any] = {"outcome": verdict.outcome}
         body |= {} if verdict.result is NO_RESULT else {"result": verdict.result}
         body |= {} if verdict.fence is None else {"fence": verdict.fence}
         return self._changed(f"/records/{_in_path(id_)}/resolve", body)
@@ -121,7 +121,7 @@ class ServerOperations:
 
     def run(self, run_id: str) -> Data:
         path = f"/runs/{_in_path(run_id)}"
-        return self._get(path) | {"timeline": list(self._pages(f"{path}/timeline", None))}
+        return {**self._get(path), "timeline": list(self._pages(f"{path}/timeline", None))}
 
     def cancel_run(self, run_id: str) -> tuple[Data, bool]:
         return self._changed(f"/runs/{_in_path(run_id)}/cancel", {})

@@ -23,6 +23,7 @@ from semel.flow.progress import RunsFollow
 from semel.flow.values import Caller, JsonAnswer, Page
 from semel.gateway import settings
 from semel.gateway.every_record import Correction, EveryRecord, Said, Wanted
+from semel.kernel.answers import ApprovalJson
 from semel.kernel.record import UNSETTLED, State
 from semel.ledger import catalogue
 from semel.ledger.catalogue import INDEX as TOOLS
@@ -40,10 +41,6 @@ T = TypeVar("T")
 
 # Read at once from a list.
 _PAGE = 200
-
-# In the order in which the gateway says it.
-_REQUEST = ("job_id", "run_id", "topic", "input", "labels", "status", "revision", "job_hash", "submitted_by",
-            "created_at", "expires_at", "decided_by", "decided_at", "reason")  # fmt: skip
 
 # Whoever has used the store stands on one of these, or has a record that is not settled.
 _SHELVES = (TOOLS, AGES, DEAD, indexes.RUNS, job_index.JOBS, KEYS, job_index.APPROVALS, indexes.WORKFLOWS)
@@ -66,7 +63,7 @@ class StoreOperations:
     # --- records ---------------------------------------------------------------------------------
 
     def records(self, filters: dict[str, str | None], limit: int) -> list[Data]:
-        return asyncio.run(self._records.list(Wanted(**filters), None, limit)).items
+        return [*asyncio.run(self._records.list(Wanted(**filters), None, limit)).items]
 
     def record(self, id_: str) -> Data:
         return asyncio.run(self._records.get(id_))
@@ -115,7 +112,7 @@ class StoreOperations:
         runs = self._flow.runs
         run = _asked(runs.get(self._tenant, run_id))
         events = _whole(lambda after, size: runs.timeline(self._tenant, run_id, after, size))
-        return run | {"timeline": events}
+        return {**run, "timeline": events}
 
     def cancel_run(self, run_id: str) -> tuple[Data, bool]:
         return _answered(self._flow.runs.cancel(self._caller(), run_id))
@@ -261,14 +258,14 @@ def _refused() -> Iterator[None]:
         raise click.UsageError(problem.message) from None
 
 
-def _answered(wanted: Coroutine[Any, Any, JsonAnswer]) -> tuple[Data, bool]:
+def _answered(wanted: Coroutine[Any, Any, JsonAnswer[Any]]) -> tuple[Data, bool]:
     answer = _asked(wanted)
     data: Data = orjson.loads(answer.body)
     return data, answer.replayed
 
 
 def _whole(
-    read: Callable[[tuple[int, str] | None, int], Coroutine[Any, Any, Page]], limit: int | None = None
+    read: Callable[[tuple[int, str] | None, int], Coroutine[Any, Any, Page[Any]]], limit: int | None = None
 ) -> list[Data]:
     """A list from its beginning, to its end or until there are so many."""
 
@@ -287,4 +284,4 @@ def _whole(
 
 
 def _request(request: ApprovalRequest) -> Data:
-    return {name: getattr(request, name) for name in _REQUEST}
+    return {name: getattr(request, name) for name in ApprovalJson.__annotations__}

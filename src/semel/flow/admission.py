@@ -10,16 +10,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import orjson
-
 from semel.audit.events import Event
-from semel.flow import indexes
+from semel.flow import indexes, views
 from semel.flow.document_store import DocumentStore
 from semel.flow.keys import Keys
 from semel.flow.problems import Problem
 from semel.flow.progress import Change
-from semel.flow.values import Caller, JsonAnswer
+from semel.flow.values import Caller, JsonAnswer, written
 from semel.flow.workflows import Known, Workflows
+from semel.kernel.answers import RunStartedJson
 from semel.ledger.request_keys import KeyRecord
 from semel.stores.documents import Capacity, Committed, Draft
 
@@ -46,7 +45,7 @@ class Start:
 class Plan(NamedTuple):
     """What would be written, and on which conditions."""
 
-    answer: bytes
+    answer: JsonAnswer[RunStartedJson]
     run_id: str
     key_id: str | None
     expect: Mapping[str, str | None]
@@ -63,7 +62,7 @@ class Admission:
         self.workflows = workflows
         self.keys = keys
 
-    async def admit(self, start: Start) -> JsonAnswer:
+    async def admit(self, start: Start) -> JsonAnswer[RunStartedJson]:
         key_tag: str | None = None
         for _ in range(_TRIES):
             known = await self.workflows.known(start.caller.tenant, start.workflow_id)
@@ -80,7 +79,7 @@ class Admission:
                 )
             committed = await self.commit(start, plan)
             if committed.done or plan.run_id in committed.found:
-                return JsonAnswer(plan.answer)  # found: its reply was lost, and the run has gone on since
+                return plan.answer  # found: its reply was lost, and the run has gone on since
             if committed.full is not None:
                 raise no_slot(committed.full, committed.count)
             if plan.key_id is not None and plan.key_id in committed.found:
@@ -101,7 +100,7 @@ class Admission:
 
     async def replay_or(
         self, problem: Problem, tenant: str, scope: str, key: str | None, fingerprint: str
-    ) -> JsonAnswer:
+    ) -> JsonAnswer[RunStartedJson]:
         """The answer that the key had before what it began from changed or went; else the problem."""
         answer = await self.keys.first_answer(tenant, scope, key, fingerprint)
         if answer is None:
@@ -113,12 +112,12 @@ class Admission:
         start.begin(change, known)
         run = change.run
         assert run is not None
-        answer = orjson.dumps({"run_id": run.run_id, "workflow_id": run.workflow_id, "status": run.status})
+        answer = written(views.started(run))
         # A run that exists already is this one: writing it again would take back what it has done since.
         expect: dict[str, str | None] = {**known.tags, run.run_id: None}
         put, key_id = change.drafts(self.keys.kept_us), None
         if start.key is not None:
-            record = self._key_record(start, change.now_us, answer, run.run_id)
+            record = self._key_record(start, change.now_us, answer.body, run.run_id)
             key_id = record.id
             put, expect = (*put, record.draft()), expect | {key_id: key_tag}
         capacity, events = _capacity(known, run.workflow_id), tuple(change.audited)

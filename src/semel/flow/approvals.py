@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import orjson
-
 from semel.flow.document_store import DocumentStore
 from semel.flow.progress import RunsFollow
-from semel.flow.values import Caller, JsonAnswer, Page, next_after
+from semel.flow.values import Caller, JsonAnswer, Page, next_after, written
+from semel.kernel.answers import ApprovalJson, DecisionJson, RecordJson
 from semel.questions import deciding, job_index, views
 from semel.questions.deciding import Decider, JobStanding, Seen
 from semel.questions.job import job_of
 from semel.questions.refusals import Refusal
 from semel.stores.documents import Scan
 
-Items = list[dict[str, Any]]
+Items = list[RecordJson]
 
 
 class JobApprovals:
@@ -24,7 +21,9 @@ class JobApprovals:
         self._kept_us = kept_us
         self._follows = RunsFollow()
 
-    async def list(self, tenant: str, status: str | None, after: tuple[int, str] | None, limit: int) -> Page:
+    async def list(
+        self, tenant: str, status: str | None, after: tuple[int, str] | None, limit: int
+    ) -> Page[ApprovalJson]:
         index = job_index.approvals(status)
         documents = await self._document_store.page(Scan(tenant, index, limit, newest=True, after=after))
         now_us = await self._document_store.now_us()
@@ -32,7 +31,7 @@ class JobApprovals:
         kept = [item for item in items if status in (None, item["status"])]
         return Page(kept, next_after(documents, index, limit))
 
-    async def get(self, tenant: str, job_id: str) -> dict[str, Any]:
+    async def get(self, tenant: str, job_id: str) -> ApprovalJson:
         standing = await self._look(tenant, job_id)
         if standing.job.question is None:
             raise Refusal("job_not_found", "Nobody is asked about this job.")
@@ -50,7 +49,7 @@ class JobApprovals:
         scanned = await self._document_store.scan(scan)
         return [views.question_record(job_of(each.body), scanned.now_us) for each in scanned.documents]
 
-    async def record(self, tenant: str, job_id: str) -> dict[str, Any] | None:
+    async def record(self, tenant: str, job_id: str) -> RecordJson | None:
         """The question about this job as a record; None if nobody is asked."""
         try:
             standing = await self._look(tenant, job_id)
@@ -66,7 +65,7 @@ class JobApprovals:
         reason: str = "",
         revision: int | None = None,
         job_hash: str | None = None,
-    ) -> JsonAnswer:
+    ) -> JsonAnswer[DecisionJson]:
         """The decision, the job's next state and the message that announces it are on file together."""
         decider = Decider(
             caller.tenant, caller.principal, self._document_store.clock, self._kept_us, self._follows
@@ -74,7 +73,7 @@ class JobApprovals:
         answer = await self._document_store.carry_out(
             deciding.decide(decider, job_id, status, reason, Seen(revision, job_hash))
         )
-        return JsonAnswer(orjson.dumps(answer.as_data()), answer.replayed)
+        return written(answer.as_data(), replayed=answer.replayed)
 
     async def _look(self, tenant: str, job_id: str) -> JobStanding:
         return await self._document_store.carry_out(deciding.look(tenant, job_id, self._follows))

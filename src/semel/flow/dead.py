@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from typing import Any
 
 import orjson
 
@@ -16,7 +15,8 @@ from semel.flow.document_store import DocumentStore
 from semel.flow.inbox import KEPT_US, RETRY
 from semel.flow.keys import Keys
 from semel.flow.problems import Problem
-from semel.flow.values import Caller, JsonAnswer, Page, next_after
+from semel.flow.values import Caller, JsonAnswer, Page, next_after, written
+from semel.kernel.answers import DeadLetterJson
 from semel.kernel.clock import rfc3339
 from semel.kernel.keys import frame
 from semel.kernel.limits import MESSAGE_CHARS_MAX
@@ -65,16 +65,16 @@ class DeadLetters:
         self._document_store = document_store
         self._keys = keys
 
-    async def list(self, tenant: str, after: tuple[int, str] | None, limit: int) -> Page:
+    async def list(self, tenant: str, after: tuple[int, str] | None, limit: int) -> Page[DeadLetterJson]:
         """Newest first."""
         scanned = await self._document_store.scan(Scan(tenant, DEAD, limit, newest=True, after=after))
         documents = list(scanned.documents)
         return Page([view(letter_of(each.body)) for each in documents], next_after(documents, DEAD, limit))
 
-    async def get(self, tenant: str, id_: str) -> dict[str, Any]:
+    async def get(self, tenant: str, id_: str) -> DeadLetterJson:
         return view(letter_of((await self._document(tenant, id_)).body))
 
-    async def retry(self, caller: Caller, id_: str, key: str | None) -> JsonAnswer:
+    async def retry(self, caller: Caller, id_: str, key: str | None) -> JsonAnswer[DeadLetterJson]:
         """The message is sent again, once: the same key again is replayed, anything else refused."""
         key_id = None if key is None else self._keys.id(caller.tenant, "dead-letter", key)
         while True:
@@ -83,11 +83,11 @@ class DeadLetters:
             if found.retried_us is not None:
                 if key_id is None or found.retry_key != key_id:
                     raise Problem("message_already_retried")
-                return JsonAnswer(orjson.dumps(view(found)), replayed=True)
+                return written(view(found), replayed=True)
             retried = await self._retried(caller, found, key_id)
             put = (retried.draft(self._keys.kept_us), job_index.message_draft(_again(retried)))
             if (await self._document_store.commit(caller.tenant, {id_: document.tag}, put)).done:
-                return JsonAnswer(orjson.dumps(view(retried)))
+                return written(view(retried))
 
     async def _retried(self, caller: Caller, found: DeadLetter, key_id: str | None) -> DeadLetter:
         now_us = await self._document_store.now_us()
@@ -106,7 +106,7 @@ def _again(found: DeadLetter) -> Message:
     return replace(found.message, id=found.message.id + RETRY, at_us=found.retried_us)
 
 
-def view(found: DeadLetter) -> dict[str, Any]:
+def view(found: DeadLetter) -> DeadLetterJson:
     message = found.message
     return {
         "id": found.id,

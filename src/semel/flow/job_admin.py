@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-import orjson
-
 from semel.flow import progress, views
 from semel.flow.document_store import DocumentStore
 from semel.flow.model import run_of
 from semel.flow.problems import Problem
 from semel.flow.progress import Change
-from semel.flow.values import Caller, JsonAnswer, Page
+from semel.flow.values import Caller, JsonAnswer, Page, written
+from semel.kernel.answers import JobJson
 from semel.questions import job_index
 from semel.questions.job import LIVE_JOB, StoredJob, job_of
 from semel.stores.documents import Scan
@@ -41,7 +40,7 @@ class JobAdmin:
 
     # --- listing ---------------------------------------------------------------------------------
 
-    async def list(self, tenant: str, wanted: JobFilter, after: _After, limit: int) -> Page:
+    async def list(self, tenant: str, wanted: JobFilter, after: _After, limit: int) -> Page[JobJson]:
         """Newest first. A page may be shorter than `limit` and still not be the last."""
 
         async def read(after: _After, size: int) -> Sequence[StoredJob]:
@@ -66,7 +65,7 @@ class JobAdmin:
 
     # --- cancelling ------------------------------------------------------------------------------
 
-    async def cancel(self, caller: Caller, job_id: str) -> JsonAnswer:
+    async def cancel(self, caller: Caller, job_id: str) -> JsonAnswer[JobJson]:
         """Nobody works on the job any more; what follows for its run is written with it."""
         while True:
             document = (await self._document_store.fetch(caller.tenant, job_id)).get(job_id)
@@ -74,7 +73,7 @@ class JobAdmin:
                 raise Problem("job_not_found")
             job = job_of(document.body)
             if job.status == "cancelled":
-                return JsonAnswer(orjson.dumps(views.job(job)), replayed=True)
+                return written(views.job(job), replayed=True)
             _check_live(job)
             expect: dict[str, str | None] = {document.id: document.tag}
             run = None
@@ -87,7 +86,7 @@ class JobAdmin:
             progress.cancel_job(change, job, caller.principal)
             commit = change.commit(self._document_store.new_tag(), expect, self._kept_us)
             if (await self._document_store.write(commit)).done:
-                return JsonAnswer(orjson.dumps(views.job(change.jobs[job_id])))
+                return written(views.job(change.jobs[job_id]))
 
 
 def _check_live(job: StoredJob) -> None:

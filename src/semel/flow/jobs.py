@@ -15,14 +15,14 @@ from semel.flow.keys import Keys, fingerprint
 from semel.flow.model import run_of
 from semel.flow.problems import Problem
 from semel.flow.progress import Change
-from semel.flow.values import Caller, JsonAnswer
+from semel.flow.values import Caller, JsonAnswer, written
 from semel.flow.workflows import gate
+from semel.kernel.answers import HeartbeatJson, JobJson, LeasesJson
 from semel.kernel.clock import rfc3339
 from semel.ledger.request_keys import KeyRecord
 from semel.questions import job_index
 from semel.questions.change import open_job
 from semel.questions.job import StoredJob, job_of
-from semel.stores.document_bytes import to_bytes
 from semel.stores.documents import Capacity, Document, Scan
 
 # Live jobs of a tenant: a client in a loop is stopped before it fills the store.
@@ -44,7 +44,7 @@ class Jobs:
 
     async def create(
         self, caller: Caller, key: str | None, topic: str, input: Any, approval: Any, labels: Any
-    ) -> JsonAnswer:
+    ) -> JsonAnswer[JobJson]:
         """A job of its own, once for the key."""
         terms = {"topic": topic, "input": input, "approval": approval, "labels": labels}
         print_, question, seen = fingerprint("job", "", terms), gate(approval), None
@@ -53,12 +53,12 @@ class Jobs:
             change = Change(caller.tenant, now_us, self._document_store.new_id)
             job = StoredJob(change.new_id("job"), topic, input, "queued", caller.principal, now_us, labels)
             job = open_job(change, job, question)
-            answer = to_bytes(views.job(job))
+            answer = written(views.job(job))
             # A job that exists already is this one: writing it again would take it from whoever leased it.
             expect: dict[str, str | None] = {job.job_id: None}
             put = change.drafts(self._keys.kept_us)
             if key is not None:
-                record = self._key_record(caller, key, print_, answer, job)
+                record = self._key_record(caller, key, print_, answer.body, job)
                 put, expect = (*put, record.draft()), {**expect, record.id: seen}
             if problem := await self._document_store.storage.objection(caller.tenant, put):
                 if before := await self._keys.first_answer(caller.tenant, "job", key, print_):
@@ -70,7 +70,7 @@ class Jobs:
                 caller.tenant, expect, put, capacity=capacity, events=events
             )
             if committed.done or job.job_id in committed.found:
-                return JsonAnswer(answer)  # found: its reply was lost, and the job has gone on since
+                return answer  # found: its reply was lost, and the job has gone on since
             if committed.full is not None:
                 raise Problem("quota_reached", retry_after_s=1, current=committed.count, limit=LIVE_JOBS_MAX)
             (document,) = committed.found.values()
@@ -90,7 +90,7 @@ class Jobs:
             job_id=job.job_id,
         )
 
-    async def get(self, tenant: str, job_id: str, *, traced: bool = False) -> dict[str, Any]:
+    async def get(self, tenant: str, job_id: str, *, traced: bool = False) -> JobJson:
         return views.job(job_of((await self.document(tenant, job_id)).body), traced=traced)
 
     async def document(self, tenant: str, job_id: str) -> Document:
@@ -109,7 +109,7 @@ class Jobs:
         lease_s: float,
         worker_id: str | None,
         wait_s: float = 0,
-    ) -> dict[str, Any]:
+    ) -> LeasesJson:
         """At most so many jobs, the longest queued first; if there are none, after a while or a doorbell."""
         clock = self._document_store.clock
         give_up = clock.monotonic() + wait_s
@@ -141,7 +141,7 @@ class Jobs:
                         jobs.append(taken)
         return jobs
 
-    async def heartbeat(self, caller: Caller, job_id: str, fence: int, lease_s: float) -> dict[str, Any]:
+    async def heartbeat(self, caller: Caller, job_id: str, fence: int, lease_s: float) -> HeartbeatJson:
         """The lease lasts for so long from now; for no time at all, and the job is handed back."""
         while True:
             document = await self.document(caller.tenant, job_id)
@@ -174,7 +174,7 @@ class Jobs:
 
     async def result(
         self, caller: Caller, job_id: str, fence: int, status: str, result: Any, error: Any
-    ) -> JsonAnswer:
+    ) -> JsonAnswer[JobJson]:
         """The attempt under this fence ended so; what follows for the run is written with it."""
         digest = hashlib.sha256(
             orjson.dumps((caller.principal, status, result, error), option=orjson.OPT_SORT_KEYS)
@@ -183,7 +183,7 @@ class Jobs:
             document = await self.document(caller.tenant, job_id)
             job = job_of(document.body)
             if job.told == (fence, digest):
-                return JsonAnswer(orjson.dumps(views.job(job)), replayed=True)
+                return written(views.job(job), replayed=True)
             held = replace(_held(document, fence, caller), told=(fence, digest))
             change, expect = await self._begun(caller.tenant, document, held)
             if status == "succeeded":
@@ -192,7 +192,7 @@ class Jobs:
                 progress.fail(change, held, _error(error))
             commit = change.commit(self._document_store.new_tag(), expect, self._keys.kept_us)
             if (await self._document_store.write(commit)).done:
-                return JsonAnswer(orjson.dumps(views.job(change.jobs[job_id])))
+                return written(views.job(change.jobs[job_id]))
 
     async def _begun(
         self, tenant: str, document: Document, job: StoredJob

@@ -13,6 +13,7 @@ from typing import Any
 from semel.flow.document_store import DocumentStore
 from semel.flow.problems import Problem
 from semel.flow.values import JsonAnswer, Page, next_after
+from semel.kernel.answers import RecordJson
 from semel.kernel.clock import rfc3339
 from semel.kernel.keys import canonical, frame
 from semel.kernel.large import as_canonical
@@ -20,7 +21,7 @@ from semel.ledger.request_keys import KeyRecord, key_record
 from semel.stores.documents import Document, Scan
 from semel.stores.index_names import KEYS
 
-Items = list[dict[str, Any]]
+Items = list[RecordJson]
 
 
 def fingerprint(scope: str, target: str, body: Any) -> str:
@@ -47,7 +48,7 @@ class Keys:
 
     async def replay(
         self, tenant: str, document: Document | None, fingerprint: str, now_us: int
-    ) -> JsonAnswer | None:
+    ) -> JsonAnswer[Any] | None:
         """The first answer; None if the key is free. A Problem if it is another request's, or on its way."""
         if document is None:
             return None
@@ -71,7 +72,7 @@ class Keys:
 
     async def first_answer(
         self, tenant: str, scope: str, key: str | None, fingerprint: str
-    ) -> JsonAnswer | None:
+    ) -> JsonAnswer[Any] | None:
         """What the key was answered with before; None if it is free or there is none."""
         if key is None:
             return None
@@ -79,7 +80,7 @@ class Keys:
         document = (await self._document_store.fetch(tenant, id_)).get(id_)
         return await self.replay(tenant, document, fingerprint, await self._document_store.now_us())
 
-    async def get(self, tenant: str, id_: str) -> dict[str, Any] | None:
+    async def get(self, tenant: str, id_: str) -> RecordJson | None:
         document = (await self._document_store.fetch(tenant, id_)).get(id_)
         if document is None or not id_.startswith("rec_"):
             return None
@@ -90,17 +91,19 @@ class Keys:
         subjects = await self._subjects(tenant, *records)
         return [view(each, subjects.get(each.subject_id or "")) for each in records]
 
-    async def find(self, tenant: str, scope: str, key: str) -> dict[str, Any] | None:
+    async def find(self, tenant: str, scope: str, key: str) -> RecordJson | None:
         return await self.get(tenant, self.id(tenant, scope, key))
 
-    async def list(self, tenant: str, scope: str | None, after: tuple[int, str] | None, limit: int) -> Page:
+    async def list(
+        self, tenant: str, scope: str | None, after: tuple[int, str] | None, limit: int
+    ) -> Page[RecordJson]:
         index = f"{KEYS}/{scope}" if scope else KEYS
         scanned = await self._document_store.scan(Scan(tenant, index, limit, newest=True, after=after))
         documents = list(scanned.documents)
         return Page(await self._views(tenant, documents), next_after(documents, index, limit))
 
 
-def view(record: KeyRecord, subject: Document | None) -> dict[str, Any]:
+def view(record: KeyRecord, subject: Document | None) -> RecordJson:
     """As `GET /api/v1/records` shows it, beside its run or job."""
     done = record.answer is not None
     return {

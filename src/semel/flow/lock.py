@@ -23,6 +23,7 @@ from semel.flow.document_store import DocumentStore
 from semel.flow.problems import Problem
 from semel.flow.values import JsonAnswer
 from semel.flow.workflows import Known
+from semel.kernel.answers import RunStartedJson
 from semel.ledger.request_keys import KeyRecord
 from semel.stores.documents import Capacity, Count, Draft
 
@@ -99,11 +100,11 @@ class LockedAdmission(Admission):
         self._lock = Lock(self.document_store, policy, looked)
         self._cleaning: set[asyncio.Task[None]] = set()
 
-    async def admit(self, start: Start) -> JsonAnswer:
+    async def admit(self, start: Start) -> JsonAnswer[RunStartedJson]:
         # The client may go away in the middle; what was begun is ended all the same.
         return await asyncio.shield(asyncio.ensure_future(self._admit(start)))
 
-    async def _admit(self, start: Start) -> JsonAnswer:
+    async def _admit(self, start: Start) -> JsonAnswer[RunStartedJson]:
         reserved = await self._reserve(start)
         if isinstance(reserved, JsonAnswer):
             return reserved
@@ -127,7 +128,7 @@ class LockedAdmission(Admission):
             await self._clean_up(start, reserved, context)
             raise
 
-    async def _reserve(self, start: Start) -> JsonAnswer | str | None:
+    async def _reserve(self, start: Start) -> JsonAnswer[RunStartedJson] | str | None:
         """The tag of the reservation; None without a key; the first answer if there is one."""
         if start.key is None:
             return None
@@ -165,14 +166,16 @@ class LockedAdmission(Admission):
         if count >= known.limit:
             raise no_slot(Capacity(indexes.SLOTS, known.limit), count)
 
-    async def _create(self, start: Start, known: Known, reserved: str | None, lock: str) -> JsonAnswer:
+    async def _create(
+        self, start: Start, known: Known, reserved: str | None, lock: str
+    ) -> JsonAnswer[RunStartedJson]:
         plan = await self.plan(start, known, reserved)
         plan = plan._replace(expect={**plan.expect, indexes.LOCK: lock})
         if problem := await self.document_store.storage.objection(start.caller.tenant, plan.put):
             raise problem
         committed = await self.commit(start, plan)
         if committed.done or plan.run_id in committed.found:
-            return JsonAnswer(plan.answer)  # found: its reply was lost, and the run has gone on since
+            return plan.answer  # found: its reply was lost, and the run has gone on since
         if committed.full is not None:
             raise no_slot(committed.full, committed.count)
         # Frozen past the lock's or the reservation's life, or the workflow changed: nothing was created.

@@ -15,8 +15,9 @@ from semel.flow.keys import fingerprint
 from semel.flow.model import LIVE_RUN, Run, Workflow, run_of
 from semel.flow.problems import Problem
 from semel.flow.progress import Change
-from semel.flow.values import Caller, JsonAnswer, Page, next_after
+from semel.flow.values import Caller, JsonAnswer, Page, next_after, written
 from semel.flow.workflows import Known
+from semel.kernel.answers import RunJson, RunStartedJson, TimelineEventJson
 from semel.kernel.large import LargeJson
 from semel.questions.job import StoredJob, job_of
 from semel.stores.documents import Document, Scan
@@ -38,7 +39,9 @@ class Runs:
         self._admission = admission
         self._waited = waited
 
-    async def start(self, caller: Caller, workflow_id: str, key: str | None, body: Any) -> JsonAnswer:
+    async def start(
+        self, caller: Caller, workflow_id: str, key: str | None, body: Any
+    ) -> JsonAnswer[RunStartedJson]:
         """The run has a slot and goes, once for the key; or a Problem, and nothing is kept."""
 
         def begin(change: Change, known: Known) -> None:
@@ -56,7 +59,9 @@ class Runs:
         print_ = fingerprint("run", workflow_id, body)
         return await self._admitted(Start(caller, "run", workflow_id, key, print_, begin, objection))
 
-    async def rerun(self, caller: Caller, run_id: str, from_step: str, key: str | None) -> JsonAnswer:
+    async def rerun(
+        self, caller: Caller, run_id: str, from_step: str, key: str | None
+    ) -> JsonAnswer[RunStartedJson]:
         """A new run that keeps what succeeded elsewhere than from this step on."""
         print_ = fingerprint("rerun", run_id, {"from_step": from_step})
         try:
@@ -82,7 +87,7 @@ class Runs:
         start = Start(caller, "rerun", run.workflow_id, key, print_, begin, objection)
         return await self._admitted(start)
 
-    async def _admitted(self, start: Start) -> JsonAnswer:
+    async def _admitted(self, start: Start) -> JsonAnswer[RunStartedJson]:
         clock = self._document_store.clock
         began, outcome = clock.monotonic(), "refused"
         try:
@@ -94,7 +99,7 @@ class Runs:
 
     # --- reading ---------------------------------------------------------------------------------
 
-    async def get(self, tenant: str, run_id: str) -> dict[str, Any]:
+    async def get(self, tenant: str, run_id: str) -> RunJson:
         run = run_of((await self._document(tenant, run_id)).body)
         return views.run(run, await self._jobs(tenant, run))
 
@@ -105,13 +110,15 @@ class Runs:
         status: str | None,
         after: tuple[int, str] | None,
         limit: int,
-    ) -> Page:
+    ) -> Page[RunJson]:
         index = indexes.runs(workflow_id, status)
         documents = await self._document_store.page(Scan(tenant, index, limit, newest=True, after=after))
         items = [views.run(run_of(each.body), {}) for each in documents]
         return Page(items, next_after(documents, index, limit))
 
-    async def timeline(self, tenant: str, run_id: str, after: tuple[int, str] | None, limit: int) -> Page:
+    async def timeline(
+        self, tenant: str, run_id: str, after: tuple[int, str] | None, limit: int
+    ) -> Page[TimelineEventJson]:
         await self._document(tenant, run_id)
         index = indexes.timeline(run_id)
         scanned = await self._document_store.scan(Scan(tenant, index, limit, after=after))
@@ -132,7 +139,7 @@ class Runs:
 
     # --- ending ----------------------------------------------------------------------------------
 
-    async def complete(self, caller: Caller, run_id: str, status: str, result: Any) -> JsonAnswer:
+    async def complete(self, caller: Caller, run_id: str, status: str, result: Any) -> JsonAnswer[RunJson]:
         """The run, which an outside engine executes, has ended so."""
 
         def end(change: Change, jobs: list[StoredJob]) -> None:
@@ -147,7 +154,7 @@ class Runs:
 
         return await self._end(caller, run_id, end, objection, same)
 
-    async def cancel(self, caller: Caller, run_id: str) -> JsonAnswer:
+    async def cancel(self, caller: Caller, run_id: str) -> JsonAnswer[RunJson]:
         """Nothing of the run goes on, and its slot is free."""
 
         def end(change: Change, jobs: list[StoredJob]) -> None:
@@ -162,7 +169,7 @@ class Runs:
         end: _End,
         objection: Callable[[Run], Problem | None],
         same: Callable[[Run], bool],
-    ) -> JsonAnswer:
+    ) -> JsonAnswer[RunJson]:
         """The run ends so; if it has ended before, in the `same` way, this is a replay."""
         while True:
             document = await self._document(caller.tenant, run_id)
@@ -172,7 +179,7 @@ class Runs:
             if run.status not in LIVE_RUN:
                 if not same(run):
                     raise Problem("run_already_ended", f"The run has ended as {run.status} before.")
-                return JsonAnswer(_ending(run), replayed=True)
+                return written(views.run(run, {}), replayed=True)
             jobs = await self._document_store.fetch(caller.tenant, *run.live_jobs) if run.live_jobs else {}
             change = Change(
                 caller.tenant, await self._document_store.now_us(), self._document_store.new_id, run
@@ -182,7 +189,7 @@ class Runs:
             commit = change.commit(self._document_store.new_tag(), expect, self._admission.keys.kept_us)
             if (await self._document_store.write(commit)).done:
                 assert change.run is not None
-                return JsonAnswer(_ending(change.run))
+                return written(views.run(change.run, {}))
 
     async def _document(self, tenant: str, run_id: str) -> Document:
         document = (await self._document_store.fetch(tenant, run_id)).get(run_id)
@@ -213,7 +220,3 @@ def _copied_too_often(workflow: Workflow, body: Any) -> Problem | None:
         f"The run and its steps would keep {copies} copies of it, more than {COPIES_BYTES_MAX} bytes. "
         "Nothing was started. Give the steps inputs of their own, or send less.",
     )
-
-
-def _ending(run: Run) -> bytes:
-    return orjson.dumps(views.run(run, {}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from semel.flow.document_store import DocumentStore
 from semel.flow.values import Page, next_after
+from semel.kernel.answers import ToolJson
 from semel.ledger import catalogue
 from semel.ledger.catalogue import INDEX, CatalogueEntry
 from semel.stores.documents import Scan
@@ -13,7 +14,7 @@ class ToolCatalogue:
     def __init__(self, document_store: DocumentStore) -> None:
         self._document_store = document_store
 
-    async def list(self, tenant: str, after: tuple[int, str] | None, limit: int) -> Page:
+    async def list(self, tenant: str, after: tuple[int, str] | None, limit: int) -> Page[ToolJson]:
         """By when they were first seen, newest first; what cannot be read is left out."""
         scanned = await self._document_store.scan(Scan(tenant, INDEX, limit, newest=True, after=after))
         documents = [*scanned.documents]

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
+import orjson
+
+from semel.kernel.large import as_json
 from semel.stores.documents import Document, score_on
+
+A = TypeVar("A")
 
 
 class Caller(NamedTuple):
@@ -15,17 +20,21 @@ class Caller(NamedTuple):
     roles: frozenset[str] = frozenset()
 
 
-class JsonAnswer(NamedTuple):
-    """JSON bytes. A replay has the bytes of the first answer where the interface promises that."""
+class JsonAnswer(NamedTuple, Generic[A]):
+    """An `A` as JSON bytes. A replay has the bytes of the first answer where the interface promises that."""
 
     body: bytes
     replayed: bool = False
 
 
-class Page(NamedTuple):
+def written(value: A, *, replayed: bool = False) -> JsonAnswer[A]:
+    return JsonAnswer(orjson.dumps(value, as_json), replayed)
+
+
+class Page(NamedTuple, Generic[A]):
     """Part of a list, and where the next part begins; None at the end."""
 
-    items: list[dict[str, Any]]
+    items: list[A]
     next_after: tuple[int, str] | None
 
 

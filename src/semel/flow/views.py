@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 
 from semel.audit.events import STARTED, Event
 from semel.flow.model import Run, WorkflowStep
+from semel.kernel import answers
 from semel.kernel.clock import rfc3339
 from semel.kernel.keys import Key, frame
 from semel.kernel.large import as_json
 from semel.questions.job import StoredJob
 
 
-def run(value: Run, jobs: Mapping[str, StoredJob]) -> dict[str, Any]:
+def started(value: Run) -> answers.RunStartedJson:
+    return {"run_id": value.run_id, "workflow_id": value.workflow_id, "status": value.status}
+
+
+def run(value: Run, jobs: Mapping[str, StoredJob]) -> answers.RunJson:
     """`jobs` are those that tell more than the run itself: the live ones, and the results of the last."""
     return {
         "run_id": value.run_id,
@@ -47,7 +52,7 @@ def _result(value: Run, jobs: Mapping[str, StoredJob]) -> Any:
     }
 
 
-def _step(step: WorkflowStep, jobs: Mapping[str, StoredJob]) -> dict[str, Any]:
+def _step(step: WorkflowStep, jobs: Mapping[str, StoredJob]) -> answers.RunStepJson:
     job = jobs.get(step.job_id or "")
     return {
         "id": step.id,
@@ -57,7 +62,7 @@ def _step(step: WorkflowStep, jobs: Mapping[str, StoredJob]) -> dict[str, Any]:
     }
 
 
-def job(value: StoredJob, *, traced: bool = False) -> dict[str, Any]:
+def job(value: StoredJob, *, traced: bool = False) -> answers.JobJson:
     """`traced`: with the traceback of its error, which not everybody may read."""
     return {
         "job_id": value.job_id,
@@ -84,7 +89,7 @@ def untraced(error: Any) -> Any:
     return {name: value for name, value in error.items() if name != "traceback"}
 
 
-def leased(value: StoredJob, tenant: str) -> dict[str, Any]:
+def leased(value: StoredJob, tenant: str) -> answers.LeasedJobJson:
     return {
         "job_id": value.job_id,
         "run_id": value.run_id,
@@ -130,7 +135,20 @@ def run_event(tenant: str, kind: str, value: Run, now_us: int, by: str, note: st
     )
 
 
-def event(data: dict[str, Any]) -> dict[str, Any]:
-    shown = {"seq": data["seq"], "at": rfc3339(data["at_us"]), "type": data["type"]}
-    shown |= {name: data[name] for name in ("step_id", "job_id", "by") if data[name] is not None}
-    return shown | {"data": data["data"]}
+_OPTIONAL: tuple[Literal["step_id", "job_id", "by"], ...] = ("step_id", "job_id", "by")
+
+
+def event(data: dict[str, Any]) -> answers.TimelineEventJson:
+    shown: answers.TimelineEventJson = {
+        "seq": data["seq"],
+        "at": rfc3339(data["at_us"]),
+        "type": data["type"],
+        "step_id": data["step_id"],
+        "job_id": data["job_id"],
+        "by": data["by"],
+        "data": data["data"],
+    }
+    for name in _OPTIONAL:
+        if shown[name] is None:
+            del shown[name]
+    return shown

@@ -14,6 +14,7 @@ from semel.flow.model import Workflow, WorkflowStep, workflow_of
 from semel.flow.problems import Problem
 from semel.flow.schemas import Checks, HereAndNow
 from semel.flow.values import Page, next_after
+from semel.kernel.answers import StepJson, TenantJson, WorkflowJson
 from semel.kernel.durations import microseconds
 from semel.questions.job import Gate
 from semel.stores.document_bytes import to_bytes
@@ -46,17 +47,17 @@ class Workflows:
         self._checks = checks or HereAndNow()
         self._known: OrderedDict[tuple[str, str], Known] = OrderedDict()
 
-    async def put_tenant(self, tenant: str, max_concurrent_runs: int) -> dict[str, Any]:
+    async def put_tenant(self, tenant: str, max_concurrent_runs: int) -> TenantJson:
         """The tenant's limit is this from now on."""
-        body = {"tenant": tenant, "max_concurrent_runs": max_concurrent_runs}
+        body: TenantJson = {"tenant": tenant, "max_concurrent_runs": max_concurrent_runs}
         await self._overwrite(tenant, Draft(indexes.TENANT, to_bytes(body)))
         return body
 
-    async def get_tenant(self, tenant: str) -> dict[str, Any]:
+    async def get_tenant(self, tenant: str) -> TenantJson:
         found = await self._document_store.fetch(tenant, indexes.TENANT)
         return {"tenant": tenant, "max_concurrent_runs": _limit_in(found.get(indexes.TENANT))}
 
-    async def put(self, tenant: str, id_: str, definition: Mapping[str, Any]) -> dict[str, Any]:
+    async def put(self, tenant: str, id_: str, definition: Mapping[str, Any]) -> WorkflowJson:
         """The workflow is this from now on; runs that have begun keep what they began with."""
         workflow = parsed(id_, definition)
         await self._check_schema(tenant, workflow)
@@ -67,11 +68,11 @@ class Workflows:
         await self._overwrite(tenant, draft)
         return view(workflow)
 
-    async def get(self, tenant: str, id_: str) -> dict[str, Any]:
+    async def get(self, tenant: str, id_: str) -> WorkflowJson:
         document = await self._document(tenant, id_)
         return view(workflow_of(document.body))
 
-    async def list(self, tenant: str, after: tuple[int, str] | None, limit: int) -> Page:
+    async def list(self, tenant: str, after: tuple[int, str] | None, limit: int) -> Page[WorkflowJson]:
         scanned = await self._document_store.scan(
             Scan(tenant, indexes.WORKFLOWS, limit, newest=True, after=after)
         )
@@ -148,8 +149,8 @@ def _schema_of(workflow: Workflow | None) -> bytes | None:
     return to_bytes(workflow.input_schema)
 
 
-def view(workflow: Workflow) -> dict[str, Any]:
-    shown: dict[str, Any] = {
+def view(workflow: Workflow) -> WorkflowJson:
+    shown: WorkflowJson = {
         "workflow_id": workflow.id,
         "steps": [_step_view(step) for step in workflow.steps],
     }
@@ -160,8 +161,8 @@ def view(workflow: Workflow) -> dict[str, Any]:
     return shown
 
 
-def _step_view(step: WorkflowStep) -> dict[str, Any]:
-    shown: dict[str, Any] = {"id": step.id, "topic": step.topic, "depends_on": list(step.depends_on)}
+def _step_view(step: WorkflowStep) -> StepJson:
+    shown: StepJson = {"id": step.id, "topic": step.topic, "depends_on": list(step.depends_on)}
     if step.own_input:
         shown["input"] = step.input
     if step.gate is not None:

@@ -11,11 +11,12 @@ from semel.audit.export import BEGINNING, LogPosition
 from semel.flow.problems import Problem
 from semel.flow.values import Page
 from semel.gateway.bodies import DuplicatesQuery, ListQuery
-from semel.gateway.exchange import Exchange, HttpReply, data
+from semel.gateway.exchange import Exchange, HttpReply, Listed, data
 from semel.gateway.incoming import Disconnected
+from semel.kernel.answers import DuplicatesJson, EventJson
 
 
-async def list_events(call: Exchange) -> HttpReply:
+async def list_events(call: Exchange) -> Listed[EventJson]:
     query: ListQuery = call.query
     found = await asyncio.to_thread(export.part, call.services.store, call.tenant, _place(call), query.limit)
     after = None if found.next is None else (found.next.seq, str(found.next.lane))
@@ -27,7 +28,7 @@ def _place(call: Exchange) -> LogPosition:
     return BEGINNING if after is None else LogPosition(int(after[1]), after[0])
 
 
-async def find_duplicates(call: Exchange) -> HttpReply:
+async def find_duplicates(call: Exchange) -> HttpReply[DuplicatesJson]:
     """The report over the whole log: on a thread, which ends early when nobody waits for it any more."""
     query: DuplicatesQuery = call.query
     async with watching(call) as look:

@@ -17,6 +17,7 @@ from semel.errors import RecordNotInDoubt
 from semel.flow.approvals import JobApprovals
 from semel.flow.keys import Keys
 from semel.flow.values import Page
+from semel.kernel.answers import ExplainedRecordJson, ExplanationJson, RecordJson, WantedResultJson
 from semel.kernel.record import Record
 from semel.ledger.explain import DECISIONS, explained, happening
 from semel.ledger.records import NO_RESULT, Records, Resolution
@@ -36,7 +37,7 @@ _PAGE = 200
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00Z")
 
 Place = tuple[int, str]
-Items = list[dict[str, Any]]
+Items = list[RecordJson]
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class EveryRecord:
         self._questions = questions
         self._records = Records(store, tenant)
 
-    async def list(self, wanted: Wanted, after: Place | None, limit: int) -> Page:
+    async def list(self, wanted: Wanted, after: Place | None, limit: int) -> Page[RecordJson]:
         """Newest first."""
         found: Items = []
         if wanted.scope in (None, "approval") and wanted.state in _QUESTION_STATES:
@@ -103,7 +104,7 @@ class EveryRecord:
         return [self._records.show(record) for record in found]
 
     async def _of_questions(self, wanted: Wanted, after: Place | None, limit: int) -> Items:
-        def fits(item: dict[str, Any]) -> bool:
+        def fits(item: RecordJson) -> bool:
             return wanted.state in (None, item["state"]) and wanted.tool in (None, item["tool"])
 
         async def read(after: Place | None, limit: int) -> Items:
@@ -117,7 +118,7 @@ class EveryRecord:
         return _beyond(after, [found] if found is not None and fits(found) else [])
 
     async def _of_keys(self, wanted: Wanted, filed: str, after: Place | None, limit: int) -> Items:
-        def fits(item: dict[str, Any]) -> bool:
+        def fits(item: RecordJson) -> bool:
             return wanted.state in (None, item["state"])
 
         async def read(after: Place | None, limit: int) -> Items:
@@ -131,43 +132,43 @@ class EveryRecord:
             return list(filter(fits, await read(after, _PAGE)))[:limit]
         return await _sifted(read, fits, after, limit)
 
-    async def get(self, id_: str) -> dict[str, Any]:
+    async def get(self, id_: str) -> ExplainedRecordJson:
         """The record, explained, with its history; RecordNotFound if there is none."""
         found = await self._keys.get(self._tenant, id_)
         if found is not None:
-            return found | {"explanation": _key_explained(found), "history": []}
+            return {**found, "explanation": _key_explained(found), "history": []}
         question = await self._questions.record(self._tenant, job_of_question(id_))
         if question is not None:
             return await asyncio.to_thread(self._with_history, question)
         return await asyncio.to_thread(self._of_tool, id_)
 
-    def _with_history(self, question: dict[str, Any]) -> dict[str, Any]:
+    def _with_history(self, question: RecordJson) -> ExplainedRecordJson:
         history = self._records.history(question["id"])
         told = _question_explained(question)
-        return question | {"explanation": told, "history": [happening(event) for event in history]}
+        return {**question, "explanation": told, "history": [happening(event) for event in history]}
 
-    def _of_tool(self, id_: str) -> dict[str, Any]:
+    def _of_tool(self, id_: str) -> ExplainedRecordJson:
         record = self._records.get(id_)
         history = self._records.history(id_)
         told = explained(record, history, self._store.clock.now_us())
         if told["choices"] and told["choices"] != DECISIONS:
             told["result"] = self._wanted_result(record)
         events = [happening(event) for event in history]
-        return self._records.show(record) | {"explanation": told, "history": events}
+        return {**self._records.show(record), "explanation": told, "history": events}
 
-    def _wanted_result(self, record: Record) -> dict[str, Any]:
+    def _wanted_result(self, record: Record) -> WantedResultJson:
         """What the tool returns, for whoever has to say what it returned; nothing where nobody knows."""
         form = self._records.result_form(record)
         if form is None:
             return {"schema": None, "template": None}
         return {"schema": form.schema, "template": template(form.schema)}
 
-    async def resolve(self, id_: str, said: Said) -> tuple[dict[str, Any], bool]:
+    async def resolve(self, id_: str, said: Said) -> tuple[RecordJson, bool]:
         """The record as it stands, and whether the same was said before; RecordNotInDoubt if it cannot be."""
         await self._check_kind(id_)
         return await asyncio.to_thread(self._resolve, id_, said)
 
-    async def amend(self, id_: str, correction: Correction) -> tuple[dict[str, Any], bool]:
+    async def amend(self, id_: str, correction: Correction) -> tuple[RecordJson, bool]:
         """The same, of a record that a person resolved, whose result is corrected."""
         await self._check_kind(id_)
         return await asyncio.to_thread(self._amend, id_, correction)
@@ -178,24 +179,24 @@ class EveryRecord:
         if await self._questions.record(self._tenant, job_of_question(id_)) is not None:
             raise RecordNotInDoubt(f"Record {id_} is a question, and never in doubt; nothing was changed.")
 
-    def _resolve(self, id_: str, said: Said) -> tuple[dict[str, Any], bool]:
+    def _resolve(self, id_: str, said: Said) -> tuple[RecordJson, bool]:
         resolution = self._records.resolution(
             id_, said.outcome, by=said.by, result=said.result, fence=said.fence
         )
         return self._answer(resolution)
 
-    def _amend(self, id_: str, correction: Correction) -> tuple[dict[str, Any], bool]:
+    def _amend(self, id_: str, correction: Correction) -> tuple[RecordJson, bool]:
         return self._answer(self._records.amendment(id_, by=correction.by, result=correction.result))
 
-    def _answer(self, resolution: Resolution) -> tuple[dict[str, Any], bool]:
+    def _answer(self, resolution: Resolution) -> tuple[RecordJson, bool]:
         """`result_checked`: whether a result that was given was held against what the tool returns."""
-        checked = {"result_checked": resolution.checked}
-        return self._records.show(resolution.record) | checked, resolution.replayed
+        record = self._records.show(resolution.record)
+        return {**record, "result_checked": resolution.checked}, resolution.replayed
 
 
 async def _sifted(
     read: Callable[[Place | None, int], Awaitable[Items]],
-    fits: Callable[[dict[str, Any]], bool],
+    fits: Callable[[RecordJson], bool],
     after: Place | None,
     limit: int,
 ) -> Items:
@@ -214,13 +215,13 @@ def _beyond(after: Place | None, items: Items) -> Items:
     return [item for item in items if after is None or place(item) < after]
 
 
-def place(item: dict[str, Any]) -> Place:
+def place(item: RecordJson) -> Place:
     """Where an item stands in the list: when it was made, then its id."""
     created = datetime.fromisoformat(item["created_at"])
     return (created - _EPOCH) // timedelta(microseconds=1), item["id"]
 
 
-def _question_explained(item: dict[str, Any]) -> dict[str, Any]:
+def _question_explained(item: RecordJson) -> ExplanationJson:
     status = item["status"]
     if status == "waiting":
         known = f"Waits for a person until {item['expires_at']}: {item['job_id']}."
@@ -231,7 +232,7 @@ def _question_explained(item: dict[str, Any]) -> dict[str, Any]:
     return {"known": known, "attempt": item["attempts"], "choices": []}
 
 
-def _key_explained(item: dict[str, Any]) -> dict[str, Any]:
+def _key_explained(item: RecordJson) -> ExplanationJson:
     if item["state"] == "done":
         known = f"Answered at {item['settled_at']}: the same request with this key has the same answer."
     else:

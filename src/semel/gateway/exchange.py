@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import orjson
 from pydantic_core import to_json
+from typing_extensions import TypeVar
 
 from semel.flow.values import Caller, JsonAnswer, Page
 from semel.gateway.bodies import ListQuery
 from semel.gateway.incoming import Incoming
 from semel.gateway.services import Services
+from semel.kernel.answers import ListJson
 from semel.questions.refusals import Refusal
 
 JSON = "application/json"
 
+A = TypeVar("A", default=Any)
 
-class HttpReply(NamedTuple):
-    """What goes out."""
+
+class HttpReply(NamedTuple, Generic[A]):
+    """What goes out: an `A` as JSON, unless it is a problem."""
 
     body: bytes
     status: int = 200
@@ -54,12 +58,15 @@ class Exchange:
             return None
         return self.services.cursors.read(query.cursor, *self._bound())
 
-    def page(self, page: Page, reply: Callable[[Any], HttpReply] | None = None) -> HttpReply:
-        """Part of a list; `reply` says how it is written, `data` unless told."""
+    def page(self, page: Page[A]) -> Listed[A]:
+        return data(self.listed(page))
+
+    def listed(self, page: Page[A]) -> ListJson[A]:
+        """Part of a list, and the cursor of the next part."""
         cursor = None
         if page.next_after is not None:
             cursor = self.services.cursors.write(page.next_after, *self._bound())
-        return (reply or data)({"items": page.items, "next_cursor": cursor})
+        return {"items": page.items, "next_cursor": cursor}
 
     def _bound(self) -> tuple[str, ...]:
         """What a cursor is good for: this tenant, this list, this filter."""
@@ -67,17 +74,18 @@ class Exchange:
         return self.tenant, self.route, filters.decode()
 
 
+Listed = HttpReply[ListJson[A]]
 Handler = Callable[[Exchange], Awaitable[HttpReply]]
 
 
-def data(value: Any) -> HttpReply:
+def data(value: A) -> HttpReply[A]:
     return HttpReply(orjson.dumps(value))
 
 
-def shown(value: Any) -> HttpReply:
+def shown(value: A) -> HttpReply[A]:
     """Data with what a tool returned: numbers that JSON does not know, as text."""
     return HttpReply(to_json(value, inf_nan_mode="strings", fallback=str))
 
 
-def answer(given: JsonAnswer) -> HttpReply:
+def answer(given: JsonAnswer[A]) -> HttpReply[A]:
     return HttpReply(given.body, replayed=given.replayed)

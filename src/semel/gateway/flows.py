@@ -8,7 +8,8 @@ from typing import Any
 from semel.flow.job_admin import JobFilter
 from semel.flow.problems import Problem
 from semel.gateway.bodies import DecisionBody, HeartbeatBody, JobsQuery, LeaseBody, ResultBody
-from semel.gateway.exchange import Exchange, HttpReply, answer, data
+from semel.gateway.exchange import Exchange, HttpReply, Listed, answer, data
+from semel.kernel import answers
 
 # A worker that waits is looked after this often: has it gone away, does the gateway stop?
 _SLICE_S = 1.0
@@ -19,7 +20,7 @@ _TRACED = frozenset({"admin", "auditor"})
 # --- tenants and workflows ------------------------------------------------------------------------
 
 
-async def put_tenant(call: Exchange) -> HttpReply:
+async def put_tenant(call: Exchange) -> HttpReply[answers.TenantJson]:
     tenant = call.path["tenant"]
     # Under --dev every tenant is one's own.
     if tenant != call.tenant and not call.services.settings.dev:
@@ -27,24 +28,24 @@ async def put_tenant(call: Exchange) -> HttpReply:
     return data(await call.services.flow.workflows.put_tenant(tenant, call.body.max_concurrent_runs))
 
 
-async def get_tenant(call: Exchange) -> HttpReply:
+async def get_tenant(call: Exchange) -> HttpReply[answers.TenantJson]:
     """The caller's own: whose credential it is, or whose name it gave under --dev."""
     return data(await call.services.flow.workflows.get_tenant(call.tenant))
 
 
-async def put_workflow(call: Exchange) -> HttpReply:
+async def put_workflow(call: Exchange) -> HttpReply[answers.WorkflowJson]:
     return data(await call.services.flow.workflows.put(call.tenant, call.path["workflow_id"], call.data))
 
 
-async def get_workflow(call: Exchange) -> HttpReply:
+async def get_workflow(call: Exchange) -> HttpReply[answers.WorkflowJson]:
     return data(await call.services.flow.workflows.get(call.tenant, call.path["workflow_id"]))
 
 
-async def list_workflows(call: Exchange) -> HttpReply:
+async def list_workflows(call: Exchange) -> Listed[answers.WorkflowJson]:
     return call.page(await call.services.flow.workflows.list(call.tenant, call.after(), call.query.limit))
 
 
-async def delete_workflow(call: Exchange) -> HttpReply:
+async def delete_workflow(call: Exchange) -> HttpReply[answers.DeletedJson]:
     await call.services.flow.workflows.delete(call.tenant, call.path["workflow_id"])
     return data({"workflow_id": call.path["workflow_id"], "deleted": True})
 
@@ -52,16 +53,16 @@ async def delete_workflow(call: Exchange) -> HttpReply:
 # --- runs -----------------------------------------------------------------------------------------
 
 
-async def start_run(call: Exchange) -> HttpReply:
+async def start_run(call: Exchange) -> HttpReply[answers.RunStartedJson]:
     runs = call.services.flow.runs
     return answer(await runs.start(call.caller, call.path["workflow_id"], call.key, call.data))
 
 
-async def get_run(call: Exchange) -> HttpReply:
+async def get_run(call: Exchange) -> HttpReply[answers.RunJson]:
     return data(await call.services.flow.runs.get(call.tenant, call.path["run_id"]))
 
 
-async def list_runs(call: Exchange) -> HttpReply:
+async def list_runs(call: Exchange) -> Listed[answers.RunJson]:
     query = call.query
     return call.page(
         await call.services.flow.runs.list(
@@ -70,7 +71,7 @@ async def list_runs(call: Exchange) -> HttpReply:
     )
 
 
-async def run_timeline(call: Exchange) -> HttpReply:
+async def run_timeline(call: Exchange) -> Listed[answers.TimelineEventJson]:
     return call.page(
         await call.services.flow.runs.timeline(
             call.tenant, call.path["run_id"], call.after(), call.query.limit
@@ -78,18 +79,18 @@ async def run_timeline(call: Exchange) -> HttpReply:
     )
 
 
-async def complete_run(call: Exchange) -> HttpReply:
+async def complete_run(call: Exchange) -> HttpReply[answers.RunJson]:
     body = call.body
     return answer(
         await call.services.flow.runs.complete(call.caller, call.path["run_id"], body.status, body.result)
     )
 
 
-async def cancel_run(call: Exchange) -> HttpReply:
+async def cancel_run(call: Exchange) -> HttpReply[answers.RunJson]:
     return answer(await call.services.flow.runs.cancel(call.caller, call.path["run_id"]))
 
 
-async def rerun_run(call: Exchange) -> HttpReply:
+async def rerun_run(call: Exchange) -> HttpReply[answers.RunStartedJson]:
     runs = call.services.flow.runs
     return answer(await runs.rerun(call.caller, call.path["run_id"], call.body.from_step, call.key))
 
@@ -97,7 +98,7 @@ async def rerun_run(call: Exchange) -> HttpReply:
 # --- jobs -----------------------------------------------------------------------------------------
 
 
-async def create_job(call: Exchange) -> HttpReply:
+async def create_job(call: Exchange) -> HttpReply[answers.JobJson]:
     # As it was sent, not as it is understood: the key stands for the body as a JSON value.
     sent: dict[str, Any] = call.data
     return answer(
@@ -107,22 +108,22 @@ async def create_job(call: Exchange) -> HttpReply:
     )
 
 
-async def list_jobs(call: Exchange) -> HttpReply:
+async def list_jobs(call: Exchange) -> Listed[answers.JobJson]:
     query: JobsQuery = call.query
     wanted = JobFilter(query.status, query.topic, query.run_id)
     return call.page(await call.services.flow.job_desk.list(call.tenant, wanted, call.after(), query.limit))
 
 
-async def cancel_job(call: Exchange) -> HttpReply:
+async def cancel_job(call: Exchange) -> HttpReply[answers.JobJson]:
     return answer(await call.services.flow.job_desk.cancel(call.caller, call.path["job_id"]))
 
 
-async def get_job(call: Exchange) -> HttpReply:
+async def get_job(call: Exchange) -> HttpReply[answers.JobJson]:
     traced = bool(_TRACED & call.caller.roles)
     return data(await call.services.flow.jobs.get(call.tenant, call.path["job_id"], traced=traced))
 
 
-async def lease_jobs(call: Exchange) -> HttpReply:
+async def lease_jobs(call: Exchange) -> HttpReply[answers.LeasesJson]:
     """Jobs, at once or within `wait_s`. Nobody waits on for a worker that has gone away."""
     body: LeaseBody = call.body
     clock = call.services.clock
@@ -139,20 +140,20 @@ async def lease_jobs(call: Exchange) -> HttpReply:
         gone.cancel()
 
 
-async def _lease(call: Exchange, body: LeaseBody, wait_s: float) -> dict[str, Any]:
+async def _lease(call: Exchange, body: LeaseBody, wait_s: float) -> answers.LeasesJson:
     return await call.services.flow.jobs.lease(
         call.caller, body.topics, body.max, body.lease_s, body.worker_id, wait_s
     )
 
 
-async def heartbeat_job(call: Exchange) -> HttpReply:
+async def heartbeat_job(call: Exchange) -> HttpReply[answers.HeartbeatJson]:
     body: HeartbeatBody = call.body
     return data(
         await call.services.flow.jobs.heartbeat(call.caller, call.path["job_id"], body.fence, body.lease_s)
     )
 
 
-async def result_job(call: Exchange) -> HttpReply:
+async def result_job(call: Exchange) -> HttpReply[answers.JobJson]:
     body: ResultBody = call.body
     error = None if body.error is None else body.error.model_dump(exclude_none=True)
     return answer(
@@ -165,26 +166,26 @@ async def result_job(call: Exchange) -> HttpReply:
 # --- approvals ------------------------------------------------------------------------------------
 
 
-async def list_approvals(call: Exchange) -> HttpReply:
+async def list_approvals(call: Exchange) -> Listed[answers.ApprovalJson]:
     query = call.query
     return call.page(
         await call.services.flow.approvals.list(call.tenant, query.status, call.after(), query.limit)
     )
 
 
-async def get_approval(call: Exchange) -> HttpReply:
+async def get_approval(call: Exchange) -> HttpReply[answers.ApprovalJson]:
     return data(await call.services.flow.approvals.get(call.tenant, call.path["job_id"]))
 
 
-async def approve_job(call: Exchange) -> HttpReply:
+async def approve_job(call: Exchange) -> HttpReply[answers.DecisionJson]:
     return await _decide(call, "approved")
 
 
-async def reject_job(call: Exchange) -> HttpReply:
+async def reject_job(call: Exchange) -> HttpReply[answers.DecisionJson]:
     return await _decide(call, "rejected")
 
 
-async def _decide(call: Exchange, status: str) -> HttpReply:
+async def _decide(call: Exchange, status: str) -> HttpReply[answers.DecisionJson]:
     body: DecisionBody = call.body
     return answer(
         await call.services.flow.approvals.decide(
@@ -196,14 +197,14 @@ async def _decide(call: Exchange, status: str) -> HttpReply:
 # --- dead letters -----------------------------------------------------------------------------------
 
 
-async def list_dead_letters(call: Exchange) -> HttpReply:
+async def list_dead_letters(call: Exchange) -> Listed[answers.DeadLetterJson]:
     return call.page(await call.services.flow.dead_letters.list(call.tenant, call.after(), call.query.limit))
 
 
-async def get_dead_letter(call: Exchange) -> HttpReply:
+async def get_dead_letter(call: Exchange) -> HttpReply[answers.DeadLetterJson]:
     return data(await call.services.flow.dead_letters.get(call.tenant, call.path["letter_id"]))
 
 
-async def retry_dead_letter(call: Exchange) -> HttpReply:
+async def retry_dead_letter(call: Exchange) -> HttpReply[answers.DeadLetterJson]:
     letters = call.services.flow.dead_letters
     return answer(await letters.retry(call.caller, call.path["letter_id"], call.key))

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import asyncio
 
-import orjson
-
 from semel.errors import SemelError
 from semel.gateway import metrics
 from semel.gateway.exchange import HttpReply, data
 from semel.gateway.services import Services
+from semel.kernel.answers import HealthJson
 from semel.stores.documents import Fetch
 
 # A balancer asks every few seconds; a store that needs longer than this for one read serves nobody.
 _READY_S = 1.0
 
 
-async def healthz(_: Services) -> HttpReply:
+async def healthz(_: Services) -> HttpReply[HealthJson]:
     """The process answers. Whether it can do its work is another question."""
     return data({"status": "alive"})
 
 
-async def readyz(services: Services) -> HttpReply:
+async def readyz(services: Services) -> HttpReply[HealthJson]:
     reasons = await trouble(services)
     services.metrics.ready(not reasons)
-    body = {"status": "unready" if reasons else "ready", "reasons": reasons}
-    return HttpReply(orjson.dumps(body), status=503 if reasons else 200)
+    health: HealthJson = {"status": "unready" if reasons else "ready", "reasons": reasons}
+    return data(health)._replace(status=503 if reasons else 200)
 
 
 async def trouble(services: Services) -> list[str]:
@@ -49,5 +48,5 @@ async def _store_answers(services: Services) -> bool:
     return True
 
 
-async def metrics_text(services: Services) -> HttpReply:
+async def metrics_text(services: Services) -> HttpReply[str]:
     return HttpReply(services.metrics.text(), media=metrics.MEDIA)

@@ -14,6 +14,7 @@ import orjson
 
 from semel.errors import ApprovalError, RecordNotFound, RecordNotInDoubt, StoreCorrupt, StoreUnavailable
 from semel.flow.problems import KINDS, Problem
+from semel.kernel.answers import ProblemJson
 from semel.kernel.clock import Clock
 from semel.questions.refusals import Refusal
 
@@ -69,9 +70,6 @@ STATUS: dict[str, int] = {
 
 _log = logging.getLogger("semel.gateway")
 
-# Every problem has these; details of one problem add to them and never replace them.
-_FIXED = ("type", "title", "status", "detail", "code", "retriable")
-
 # Who asks again later may succeed, and is told when. An internal error is not in the list: nobody knows when.
 _TELLS_WHEN = (409, 429, 503)
 _RETRY_AFTER_S = 1.0
@@ -119,7 +117,7 @@ def _log_line(event: str, **facts: object) -> None:
 
 
 def body(problem: Refusal) -> bytes:
-    members = {
+    members: ProblemJson = {
         "type": f"urn:semel:problem:{problem.code}",
         "title": problem.title,
         "status": status_of(problem),
@@ -127,8 +125,9 @@ def body(problem: Refusal) -> bytes:
         "code": problem.code,
         "retriable": problem.retriable,
     }
-    more = {name: value for name, value in problem.details.items() if name not in _FIXED}
-    return orjson.dumps(members | more, default=str)
+    # What one problem says more never replaces what every problem has.
+    more = {name: value for name, value in problem.details.items() if name not in members}
+    return orjson.dumps({**members, **more}, default=str)
 
 
 def headers(problem: Refusal) -> list[tuple[bytes, bytes]]:

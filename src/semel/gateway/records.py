@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import Any
 
 from semel.errors import RecordNotInDoubt, ResultInvalid
 from semel.flow.problems import Problem
@@ -12,12 +11,13 @@ from semel.flow.values import Page
 from semel.gateway.audit import watching
 from semel.gateway.bodies import AmendBody, RecordsQuery, ResolveBody, WindowsQuery
 from semel.gateway.every_record import Correction, EveryRecord, Said, Wanted
-from semel.gateway.exchange import Exchange, HttpReply, shown
+from semel.gateway.exchange import Exchange, HttpReply, Listed, shown
+from semel.kernel.answers import ExplainedRecordJson, RecordJson, WindowJson
 from semel.ledger.records import DID_NOT_HAPPEN, NO_RESULT
 from semel.windows import advice
 
 
-async def list_windows(call: Exchange) -> HttpReply:
+async def list_windows(call: Exchange) -> Listed[WindowJson]:
     """What the ages of retries say about windows: a few items, so one page."""
     query: WindowsQuery = call.query
     async with watching(call) as look:
@@ -25,17 +25,17 @@ async def list_windows(call: Exchange) -> HttpReply:
     return call.page(Page([advice.as_data(each) for each in found], None))
 
 
-async def list_records(call: Exchange) -> HttpReply:
+async def list_records(call: Exchange) -> Listed[RecordJson]:
     query: RecordsQuery = call.query
     wanted = Wanted(query.scope, query.state, query.key, query.tool)
-    return call.page(await _records(call).list(wanted, call.after(), query.limit), shown)
+    return shown(call.listed(await _records(call).list(wanted, call.after(), query.limit)))
 
 
-async def get_record(call: Exchange) -> HttpReply:
+async def get_record(call: Exchange) -> HttpReply[ExplainedRecordJson]:
     return shown(await _records(call).get(call.path["record_id"]))
 
 
-async def resolve_record(call: Exchange) -> HttpReply:
+async def resolve_record(call: Exchange) -> HttpReply[RecordJson]:
     """The same answer again is a replay: it changed nothing, and says who answered first."""
     body: ResolveBody = call.body
     result = body.result if "result" in body.model_fields_set else NO_RESULT
@@ -45,14 +45,14 @@ async def resolve_record(call: Exchange) -> HttpReply:
     return await _answered(_records(call).resolve(call.path["record_id"], said))
 
 
-async def amend_record(call: Exchange) -> HttpReply:
+async def amend_record(call: Exchange) -> HttpReply[RecordJson]:
     """The same result again is a replay."""
     body: AmendBody = call.body
     correction = Correction(call.caller.principal, body.result)
     return await _answered(_records(call).amend(call.path["record_id"], correction))
 
 
-async def _answered(answering: Awaitable[tuple[dict[str, Any], bool]]) -> HttpReply:
+async def _answered(answering: Awaitable[tuple[RecordJson, bool]]) -> HttpReply[RecordJson]:
     try:
         record, replayed = await answering
     except RecordNotInDoubt as refused:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any, get_args, get_type_hints
 
 from semel.gateway import audit, bodies, flows, records, tools
 from semel.gateway.auth import ROLES
@@ -27,7 +28,6 @@ class Route:
     path: str
     roles: frozenset[str]
     handler: Handler
-    answer: str  # the shape of a 200, by its name in openapi.py
     body: type[Model] | None = None  # None: no body is read
     query: type[NoQuery] = NoQuery
     keyed: str | None = None  # the scope of its idempotency keys, if it takes them
@@ -40,6 +40,12 @@ class Route:
     def name(self) -> str:
         """How metrics and logs call it."""
         return self.handler.__name__
+
+    @property
+    def answer(self) -> Any:
+        """The model of a 200: what the handler says that it gives back."""
+        (model,) = get_args(get_type_hints(self.handler)["return"])
+        return model
 
     @property
     def takes_body(self) -> bool:
@@ -75,59 +81,59 @@ _LETTER = f"{_V1}/dead-letters/{{letter_id}}"
 
 # The busiest first: they are tried in this order.
 ROUTES: tuple[Route, ...] = (
-    Route("POST", f"{_WORKFLOW}/runs", SUBMIT, flows.start_run, "RunStarted", keyed="run", any_object=True,
+    Route("POST", f"{_WORKFLOW}/runs", SUBMIT, flows.start_run, keyed="run", any_object=True,
           problems=("workflow_not_found", "input_invalid", *_ADMISSION)),
-    Route("POST", f"{_V1}/leases", WORK, flows.lease_jobs, "Leases", bodies.LeaseBody),
-    Route("POST", f"{_JOB}/result", WORK, flows.result_job, "Job", bodies.ResultBody, problems=_LEASE),
-    Route("POST", f"{_JOB}/heartbeat", WORK, flows.heartbeat_job, "Heartbeat", bodies.HeartbeatBody,
+    Route("POST", f"{_V1}/leases", WORK, flows.lease_jobs, bodies.LeaseBody),
+    Route("POST", f"{_JOB}/result", WORK, flows.result_job, bodies.ResultBody, problems=_LEASE),
+    Route("POST", f"{_JOB}/heartbeat", WORK, flows.heartbeat_job, bodies.HeartbeatBody,
           problems=_LEASE),
-    Route("GET", f"{_V1}/runs", READ, flows.list_runs, "Runs", query=bodies.RunsQuery),
-    Route("GET", _RUN, READ, flows.get_run, "Run", problems=("run_not_found",)),
-    Route("GET", f"{_RUN}/timeline", READ, flows.run_timeline, "Timeline", query=ListQuery,
+    Route("GET", f"{_V1}/runs", READ, flows.list_runs, query=bodies.RunsQuery),
+    Route("GET", _RUN, READ, flows.get_run, problems=("run_not_found",)),
+    Route("GET", f"{_RUN}/timeline", READ, flows.run_timeline, query=ListQuery,
           problems=("run_not_found",)),
-    Route("POST", f"{_RUN}/complete", SUBMIT, flows.complete_run, "Run", bodies.CompleteBody,
+    Route("POST", f"{_RUN}/complete", SUBMIT, flows.complete_run, bodies.CompleteBody,
           problems=("run_not_found", "run_already_ended", "run_has_steps")),
-    Route("POST", f"{_RUN}/cancel", SUBMIT, flows.cancel_run, "Run", bodies.NoBody, body_optional=True,
+    Route("POST", f"{_RUN}/cancel", SUBMIT, flows.cancel_run, bodies.NoBody, body_optional=True,
           problems=("run_not_found", "run_already_ended")),
-    Route("POST", f"{_RUN}/rerun", SUBMIT, flows.rerun_run, "RunStarted", bodies.RerunBody, keyed="rerun",
+    Route("POST", f"{_RUN}/rerun", SUBMIT, flows.rerun_run, bodies.RerunBody, keyed="rerun",
           problems=("run_not_found", "run_not_ended", *_ADMISSION)),
-    Route("POST", f"{_V1}/jobs", SUBMIT, flows.create_job, "Job", bodies.JobBody, keyed="job",
+    Route("POST", f"{_V1}/jobs", SUBMIT, flows.create_job, bodies.JobBody, keyed="job",
           large_member="input",
           problems=("idempotency_key_reused", "quota_reached", "tenant_storage_full")),
-    Route("GET", f"{_V1}/jobs", READ, flows.list_jobs, "Jobs", query=bodies.JobsQuery),
-    Route("GET", _JOB, READ, flows.get_job, "Job", problems=("job_not_found",)),
-    Route("POST", f"{_JOB}/cancel", SUBMIT, flows.cancel_job, "Job", bodies.NoBody, body_optional=True,
+    Route("GET", f"{_V1}/jobs", READ, flows.list_jobs, query=bodies.JobsQuery),
+    Route("GET", _JOB, READ, flows.get_job, problems=("job_not_found",)),
+    Route("POST", f"{_JOB}/cancel", SUBMIT, flows.cancel_job, bodies.NoBody, body_optional=True,
           problems=("job_not_found", "job_already_ended")),
-    Route("GET", f"{_V1}/approvals", READ, flows.list_approvals, "Approvals", query=bodies.ApprovalsQuery),
-    Route("GET", _APPROVAL, READ, flows.get_approval, "Approval", problems=("job_not_found",)),
-    Route("POST", f"{_APPROVAL}/approve", DECIDE, flows.approve_job, "Decision", bodies.DecisionBody,
+    Route("GET", f"{_V1}/approvals", READ, flows.list_approvals, query=bodies.ApprovalsQuery),
+    Route("GET", _APPROVAL, READ, flows.get_approval, problems=("job_not_found",)),
+    Route("POST", f"{_APPROVAL}/approve", DECIDE, flows.approve_job, bodies.DecisionBody,
           body_optional=True, problems=_DECISION),
-    Route("POST", f"{_APPROVAL}/reject", DECIDE, flows.reject_job, "Decision", bodies.DecisionBody,
+    Route("POST", f"{_APPROVAL}/reject", DECIDE, flows.reject_job, bodies.DecisionBody,
           body_optional=True, problems=_DECISION),
-    Route("GET", f"{_V1}/records", READ, records.list_records, "Records", query=bodies.RecordsQuery),
-    Route("GET", _RECORD, READ, records.get_record, "ExplainedRecord", problems=("record_not_found",)),
-    Route("POST", f"{_RECORD}/resolve", ADMIN, records.resolve_record, "Record", bodies.ResolveBody,
+    Route("GET", f"{_V1}/records", READ, records.list_records, query=bodies.RecordsQuery),
+    Route("GET", _RECORD, READ, records.get_record, problems=("record_not_found",)),
+    Route("POST", f"{_RECORD}/resolve", ADMIN, records.resolve_record, bodies.ResolveBody,
           problems=("record_not_found", "record_not_in_doubt", "input_invalid")),
-    Route("POST", f"{_RECORD}/amend", ADMIN, records.amend_record, "Record", bodies.AmendBody,
+    Route("POST", f"{_RECORD}/amend", ADMIN, records.amend_record, bodies.AmendBody,
           problems=("record_not_found", "record_not_in_doubt", "input_invalid")),
-    Route("GET", f"{_V1}/tools", READ, tools.list_tools, "Tools", query=ListQuery),
-    Route("GET", f"{_V1}/tools/{{tool_name}}", READ, tools.get_tool, "Tool", query=bodies.ToolQuery,
+    Route("GET", f"{_V1}/tools", READ, tools.list_tools, query=ListQuery),
+    Route("GET", f"{_V1}/tools/{{tool_name}}", READ, tools.get_tool, query=bodies.ToolQuery,
           problems=("tool_not_found",)),
-    Route("GET", f"{_V1}/windows", READ, records.list_windows, "Windows", query=bodies.WindowsQuery),
-    Route("GET", f"{_V1}/audit", AUDIT, audit.list_events, "Events", query=ListQuery),
-    Route("GET", f"{_V1}/audit/duplicates", AUDIT, audit.find_duplicates, "Duplicates",
+    Route("GET", f"{_V1}/windows", READ, records.list_windows, query=bodies.WindowsQuery),
+    Route("GET", f"{_V1}/audit", AUDIT, audit.list_events, query=ListQuery),
+    Route("GET", f"{_V1}/audit/duplicates", AUDIT, audit.find_duplicates,
           query=bodies.DuplicatesQuery),
-    Route("GET", f"{_V1}/workflows", READ, flows.list_workflows, "Workflows", query=ListQuery),
-    Route("PUT", _WORKFLOW, ADMIN, flows.put_workflow, "Workflow", bodies.WorkflowBody,
+    Route("GET", f"{_V1}/workflows", READ, flows.list_workflows, query=ListQuery),
+    Route("PUT", _WORKFLOW, ADMIN, flows.put_workflow, bodies.WorkflowBody,
           problems=("tenant_storage_full",)),
-    Route("GET", _WORKFLOW, READ, flows.get_workflow, "Workflow", problems=("workflow_not_found",)),
-    Route("DELETE", _WORKFLOW, ADMIN, flows.delete_workflow, "Deleted", problems=("workflow_not_found",)),
-    Route("GET", f"{_V1}/dead-letters", READ, flows.list_dead_letters, "DeadLetters", query=ListQuery),
-    Route("GET", _LETTER, READ, flows.get_dead_letter, "DeadLetter", problems=("message_not_found",)),
-    Route("POST", f"{_LETTER}/retry", ADMIN, flows.retry_dead_letter, "DeadLetter", bodies.NoBody,
+    Route("GET", _WORKFLOW, READ, flows.get_workflow, problems=("workflow_not_found",)),
+    Route("DELETE", _WORKFLOW, ADMIN, flows.delete_workflow, problems=("workflow_not_found",)),
+    Route("GET", f"{_V1}/dead-letters", READ, flows.list_dead_letters, query=ListQuery),
+    Route("GET", _LETTER, READ, flows.get_dead_letter, problems=("message_not_found",)),
+    Route("POST", f"{_LETTER}/retry", ADMIN, flows.retry_dead_letter, bodies.NoBody,
           keyed="dead-letter", body_optional=True, problems=("message_not_found", "message_already_retried")),
-    Route("GET", f"{_V1}/tenant", READ, flows.get_tenant, "Tenant"),
-    Route("PUT", f"{_V1}/tenants/{{tenant}}", ADMIN, flows.put_tenant, "Tenant", bodies.TenantBody),
+    Route("GET", f"{_V1}/tenant", READ, flows.get_tenant),
+    Route("PUT", f"{_V1}/tenants/{{tenant}}", ADMIN, flows.put_tenant, bodies.TenantBody),
 )  # fmt: skip
 
 # What an id in a path looks like, and what is said of one that does not: nothing can have that id.

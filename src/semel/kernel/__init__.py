@@ -1,1 +1,1 @@
-"""What everything stands on: the record and its pure transitions, keys, clock, limits. No I/O."""
+"""What everything stands on: the record and its pure transitions, keys, clock, limits, answers. No I/O."""

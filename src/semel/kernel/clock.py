@@ -7,7 +7,7 @@ import os
 import random
 import time
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from typing import Protocol, overload
 
 
 class Happening(Protocol):
@@ -78,6 +78,10 @@ SYSTEM: Clock = SystemClock()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+@overload
+def rfc3339(us: int) -> str: ...
+@overload
+def rfc3339(us: int | None) -> str | None: ...
 def rfc3339(us: int | None) -> str | None:
     """The instant as people and JSON read it: UTC with `Z`."""
     if us is None:

@@ -17,12 +17,13 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from pydantic_core import from_json, to_json
 
 from semel.contract.contract import Contract
 from semel.errors import StoreUnavailable
+from semel.kernel.answers import ContractJson, SightJson, ToolJson
 from semel.kernel.clock import rfc3339
 from semel.kernel.record import Record
 from semel.stores.base import Store
@@ -69,7 +70,7 @@ _PARTS = re.compile(r"[0-9]+")
 class Sight:
     """One major version of a tool."""
 
-    contract: dict[str, Any]
+    contract: ContractJson
     first_us: int
     last_us: int
 
@@ -192,9 +193,7 @@ def _merge(store: Store, tenant: str, contract: Contract, seen_us: int) -> None:
             return
 
 
-def _with(
-    entry: CatalogueEntry, described: dict[str, Any], number: int, seen_us: int
-) -> CatalogueEntry | None:
+def _with(entry: CatalogueEntry, described: ContractJson, number: int, seen_us: int) -> CatalogueEntry | None:
     """The entry with this sight in it; None if that would change nothing that matters."""
     before = entry.majors.get(number)
     if before is None:
@@ -211,13 +210,13 @@ def _with(
     return _replaced(entry, number, described, seen_us)
 
 
-def _replaced(entry: CatalogueEntry, number: int, described: dict[str, Any], seen_us: int) -> CatalogueEntry:
+def _replaced(entry: CatalogueEntry, number: int, described: ContractJson, seen_us: int) -> CatalogueEntry:
     before = entry.majors[number]
     sight = Sight(described, before.first_us, max(seen_us, before.last_us))
     return CatalogueEntry(entry.name, entry.majors | {number: sight})
 
 
-def _without_secrets(contract: Contract) -> dict[str, Any]:
+def _without_secrets(contract: Contract) -> ContractJson:
     """The contract as data that came from JSON, so that it compares equal with what is kept."""
     described = from_json(to_json(contract.describe(), fallback=str))
     names = {part for path in contract.secret for part in path.split(".")}
@@ -225,7 +224,7 @@ def _without_secrets(contract: Contract) -> dict[str, Any]:
         described[word] = _stripped(described[word], names)
     if len(to_json(described)) > _BYTES_MAX:
         described |= {"schema": None, "result_schema": None, "purpose": described["purpose"][:1_000]}
-    return dict(described)
+    return cast(ContractJson, described)
 
 
 def _stripped(schema: Any, names: set[str]) -> Any:
@@ -294,17 +293,14 @@ def _form(schema: Any, secret: Iterable[str]) -> ResultForm | None:
     return ResultForm(schema, tuple(secret)) if isinstance(schema, dict) else None
 
 
-def shown(entry: CatalogueEntry, sight: Sight | None = None) -> dict[str, Any]:
+def shown(entry: CatalogueEntry, sight: Sight | None = None) -> ToolJson:
     """The tool as JSON data: in this major version, or the newest."""
     sight = sight or entry.newest
-    versions = [
-        {"version": each.contract["version"], **_seen(each)}
-        for _, each in sorted(entry.majors.items(), reverse=True)
-    ]
+    versions = [_seen(each) for _, each in sorted(entry.majors.items(), reverse=True)]
     return {**sight.contract, **_seen(sight), "versions": versions}
 
 
-def shown_as(entry: CatalogueEntry | None, version: str | None) -> dict[str, Any] | None:
+def shown_as(entry: CatalogueEntry | None, version: str | None) -> ToolJson | None:
     """The same, in the major version that is asked for; None if there is none."""
     if entry is None or version is None:
         return None if entry is None else shown(entry)
@@ -312,8 +308,12 @@ def shown_as(entry: CatalogueEntry | None, version: str | None) -> dict[str, Any
     return None if sight is None else shown(entry, sight)
 
 
-def _seen(sight: Sight) -> dict[str, Any]:
-    return {"first_seen_at": rfc3339(sight.first_us), "last_seen_at": rfc3339(sight.last_us)}
+def _seen(sight: Sight) -> SightJson:
+    return {
+        "version": sight.contract["version"],
+        "first_seen_at": rfc3339(sight.first_us),
+        "last_seen_at": rfc3339(sight.last_us),
+    }
 
 
 # --- as a document --------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Any
 from semel.audit import events
 from semel.audit.events import Event
 from semel.kernel import owner
+from semel.kernel.answers import ExplanationJson, HappeningJson
 from semel.kernel.clock import rfc3339
 from semel.kernel.durations import words
 from semel.kernel.record import AMENDED, OWNER_GONE, Record, State, amendable, closed, effective_state
@@ -32,19 +33,20 @@ DECISIONS = ["approve", "reject"]
 _CHOICES = {State.IN_DOUBT: [HAPPENED, DID_NOT_HAPPEN], State.WAITING: DECISIONS}
 
 
-def explained(record: Record, history: Sequence[Event], now_us: int) -> dict[str, Any]:
+def explained(record: Record, history: Sequence[Event], now_us: int) -> ExplanationJson:
     """The record for a person, as JSON data. `since` and `question` only of a record in doubt."""
     state = effective_state(record, now_us)
     if state is State.PENDING and owner.is_gone(record.token):
         state = State.IN_DOUBT  # whoever answers need not wait for the lease either
-    told = {
+    told: ExplanationJson = {
         "known": known(record, history, now_us),
         "attempt": record.attempts,
         "promised": promised(record, now_us),
         "choices": [AMEND] if _may_amend(record, now_us) else _CHOICES.get(state, []),
     }
     if state is State.IN_DOUBT:
-        told |= {"since": rfc3339(_doubt_since(record, history, now_us)), "question": question(record)}
+        told["since"] = rfc3339(_doubt_since(record, history, now_us))
+        told["question"] = question(record)
     return told
 
 
@@ -120,7 +122,7 @@ def question(record: Record) -> str:
     )
 
 
-def happening(event: Event) -> dict[str, Any]:
+def happening(event: Event) -> HappeningJson:
     """One line of a record's history, as JSON data."""
     return {
         "seq": event.seq,

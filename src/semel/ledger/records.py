@@ -14,6 +14,7 @@ from semel.contract.result_schema import misfit
 from semel.contract.values import FOR_PYDANTIC
 from semel.errors import RecordNotFound, RecordNotInDoubt, ResultInvalid
 from semel.kernel import owner
+from semel.kernel.answers import RecordJson
 from semel.kernel.clock import rfc3339
 from semel.kernel.keys import explicit
 from semel.kernel.limits import RESULT_BYTES_MAX
@@ -230,7 +231,7 @@ class Records:
         state = effective_state(record, self._store.clock.now_us())
         return _SHOWN.get(state, state.value)
 
-    def show(self, record: Record) -> dict[str, Any]:
+    def show(self, record: Record) -> RecordJson:
         """The record as JSON data for a person; arguments and result as they are stored."""
         asked = record.request
         return {

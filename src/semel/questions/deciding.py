@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from semel.kernel.answers import DecisionJson
 from semel.kernel.clock import Clock, rfc3339
 from semel.questions import change as changes
 from semel.questions import views
@@ -47,23 +48,25 @@ class DecisionAnswer:
     job_id: str
     status: str
     by: str
-    at: str | None
+    at: str
     revision: int
 
     @property
     def replayed(self) -> bool:
         return self.status.startswith("already_")
 
-    def as_data(self) -> dict[str, object]:
+    def as_data(self) -> DecisionJson:
         """For JSON: who decided and when, named after what they decided."""
-        taken = self.status.removeprefix("already_")
-        return {
-            "job_id": self.job_id,
-            "status": self.status,
-            f"{taken}_by": self.by,
-            f"{taken}_at": self.at,
-            "revision": self.revision,
-        }
+        id_, status, by, at, revision = self.job_id, self.status, self.by, self.at, self.revision
+        if status.endswith("approved"):
+            return {
+                "job_id": id_,
+                "status": status,
+                "approved_by": by,
+                "approved_at": at,
+                "revision": revision,
+            }
+        return {"job_id": id_, "status": status, "rejected_by": by, "rejected_at": at, "revision": revision}
 
 
 class Decider(NamedTuple):

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
 import orjson
 
 from semel.audit.events import Event
+from semel.kernel.answers import ApprovalJson, RecordJson
 from semel.kernel.clock import rfc3339
 from semel.kernel.large import as_json
 from semel.questions.job import StoredJob, question_status
 
 
-def approval(value: StoredJob, now_us: int = 0) -> dict[str, Any]:
+def approval(value: StoredJob, now_us: int = 0) -> ApprovalJson:
     """As of this time: a question that nobody answered is over when its time is, swept or not."""
     question, decision = value.question, value.decision
     assert question is not None
@@ -106,7 +106,7 @@ def job_of_question(record_id: str) -> str:
 _AS_RECORD = {"waiting": "pending", "approved": "done", "rejected": "done"}
 
 
-def question_record(value: StoredJob, now_us: int) -> dict[str, Any]:
+def question_record(value: StoredJob, now_us: int) -> RecordJson:
     """The question as `GET /api/v1/records` shows it."""
     shown = approval(value, now_us)
     over = shown["expires_at"] if shown["status"] == "expired" else rfc3339(value.ended_us)

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
 
 from semel.audit.duplicates import LateRepeats
 from semel.audit.verify import Progress, late_by_tool, records
 from semel.call.guard import SCOPE
+from semel.kernel.answers import KeepsJson, WindowJson
 from semel.kernel.clock import rfc3339
 from semel.kernel.durations import words
 from semel.kernel.record import Record
@@ -167,8 +167,7 @@ def _advice(page: SubjectAges, late: LateRepeats | None, stock: Stock | None) ->
     )
 
 
-def as_data(advice: Advice) -> dict[str, Any]:
-    """For JSON."""
+def as_data(advice: Advice) -> WindowJson:
     ages, stock, window_us = advice.ages, advice.stock, advice.window_us
     return {
         "tool": advice.name,
@@ -186,15 +185,15 @@ def as_data(advice: Advice) -> dict[str, Any]:
         "met_window": advice.met.retries,
         "late_in_window": advice.met.late,
         "too_short": advice.too_short,
-        "records_a_day": stock and round(stock.a_day, 1),
-        "record_bytes": stock and round(stock.bytes_each),
+        "records_a_day": None if stock is None else round(stock.a_day, 1),
+        "record_bytes": None if stock is None else round(stock.bytes_each),
         "window_keeps": _kept(stock, window_us),
         "covering_keeps": _kept(stock, advice.covering_us),
         "remarks": advice.remarks(),
     }
 
 
-def _kept(stock: Stock | None, window_us: int | None) -> dict[str, int] | None:
+def _kept(stock: Stock | None, window_us: int | None) -> KeepsJson | None:
     if stock is None or window_us is None:
         return None
     return {"records": stock.kept(window_us), "bytes": stock.kept_bytes(window_us)}
