@@ -45,7 +45,7 @@ def _constants() -> str:
     codes = ", ".join(f"{state.value} = {code}" for state, code in CODES.items())
     return (
         f"local STATES, CODES = {{{states}}}, {{{codes}}}\n"
-        f"local LAPSED, REFUSED_LATER, PROBE = '{LEASE_LAPSED}', '{REFUSED_LATER}', '{PROBE}'\n"
+        f"local LEASE_LAPSED, REFUSED_LATER, PROBE = '{LEASE_LAPSED}', '{REFUSED_LATER}', '{PROBE}'\n"
     )
 
 
