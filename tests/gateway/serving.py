@@ -315,11 +315,37 @@ def _meet(point: str, number: signal.Signals) -> None:
 
     def reach(where: str) -> None:
         if where == point and left:
-            os.kill(os.getpid(), left.pop())
+            signal_itself(left.pop())
 
     _watch_commits(reach)
     _watch_decisions_leave(reach)
     _watch_answers(reach)
+
+
+# Holds the file's lock while it stops the process, so that no thread of the process does.
+_FREEZE = """
+import os, pathlib, signal, sqlite3, sys, time
+path, pid, patience_s = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+connection = sqlite3.connect(path, isolation_level=None, timeout=patience_s)
+connection.execute("BEGIN IMMEDIATE")
+os.kill(pid, signal.SIGSTOP)
+while pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+    time.sleep(0.001)
+connection.execute("ROLLBACK")
+"""
+
+
+def signal_itself(number: signal.Signals) -> None:
+    """This process gets the signal. When it is frozen, it holds no lock of a SQLite file: else its other threads
+    would keep everybody waiting, or not, by chance.
+    """
+    url = next((word.removeprefix("--url=") for word in sys.argv if word.startswith("--url=")), "")
+    if number is signal.SIGSTOP and url.startswith("sqlite:///"):
+        path = url.removeprefix("sqlite:///").partition("?")[0]
+        command = [sys.executable, "-c", _FREEZE, path, str(os.getpid()), str(PATIENCE_S)]
+        subprocess.run(command, check=True)
+    else:
+        os.kill(os.getpid(), number)
 
 
 def _watch_commits(reach: Callable[[str], None]) -> None:
