@@ -336,8 +336,8 @@ connection.execute("ROLLBACK")
 
 
 def signal_itself(number: signal.Signals) -> None:
-    """This process gets the signal. When it is frozen, it holds no lock of a SQLite file: else its other threads
-    would keep everybody waiting, or not, by chance.
+    """This process gets the signal. Frozen, it holds no lock of a SQLite file: else its other threads would
+    keep everybody waiting, or not, by chance.
     """
     url = next((word.removeprefix("--url=") for word in sys.argv if word.startswith("--url=")), "")
     if number is signal.SIGSTOP and url.startswith("sqlite:///"):
