@@ -366,34 +366,34 @@ def _unchanged(reply: Reply, wish: Await) -> bool:
 
 
 def _ask(wish: Ask) -> Any:
-    told = wish.probe(wish.key, **wish.arguments)
-    return _result_of(told) if inspect.isawaitable(told) else told
+    answer = wish.probe(wish.key, **wish.arguments)
+    return _result_of(answer) if inspect.isawaitable(answer) else answer
 
 
 async def _aask(wish: Ask) -> Any:
     if inspect.iscoroutinefunction(wish.probe):
         return await wish.probe(wish.key, **wish.arguments)
-    told = await asyncio.to_thread(wish.probe, wish.key, **wish.arguments)
-    return await told if inspect.isawaitable(told) else told
+    answer = await asyncio.to_thread(wish.probe, wish.key, **wish.arguments)
+    return await answer if inspect.isawaitable(answer) else answer
 
 
 def _result_of(awaitable: Any) -> Any:
     """What an asynchronous probe says to a synchronous tool: run on a thread of its own, for this once."""
 
-    async def told() -> Any:
+    async def awaited() -> Any:
         return await awaitable
 
-    said: list[Any] = []
+    results: list[Any] = []
 
     def run() -> None:
         try:
-            said.append(asyncio.run(told()))
+            results.append(asyncio.run(awaited()))
         except BaseException as error:
-            said.append(error)
+            results.append(error)
 
     thread = threading.Thread(target=run, name="semel-probe")
     thread.start()
     thread.join()
-    if isinstance(said[0], BaseException):
-        raise said[0]
-    return said[0]
+    if isinstance(results[0], BaseException):
+        raise results[0]
+    return results[0]

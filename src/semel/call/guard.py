@@ -24,7 +24,7 @@ from semel.call.drive import (
     Wish,
     current_attempt,
 )
-from semel.call.outcome import recorded_error, replayed_value, stored_error, stored_value, told_by
+from semel.call.outcome import error_text, recorded_error, replayed_value, stored_error, stored_value
 from semel.call.unfinished import OpenCalls
 from semel.contract.contract import Contract
 from semel.contract.meaning import Meaning, meaning
@@ -122,7 +122,7 @@ class Held(NamedTuple):
     lease_left_s: float
 
 
-Finding = Ours | Settled | Waiting | Doubtful | Held
+ClaimResult = Ours | Settled | Waiting | Doubtful | Held
 
 
 # --- the story of a call --------------------------------------------------------------------------
@@ -139,9 +139,9 @@ def guarded(call: Call) -> Deciding:
     try:
         running.calls.add(call.attempt)
         while True:
-            match _found(call, claim, (yield from _take(call, claim))):
-                case Ours() as found:
-                    return (yield from _perform(call, found))
+            match _claim_result(call, claim, (yield from _take(call, claim))):
+                case Ours() as claimed:
+                    return (yield from _perform(call, claimed))
                 case Settled(record, now_us):
                     return replay(call, record, now_us)
                 case Waiting(record):
@@ -196,7 +196,7 @@ def _refuse_without_transactions(call: Call) -> None:
 def _claim(call: Call) -> Claim:
     contract, clock = call.contract, call.ledger.clock
     # By position, because naming eleven fields takes twice as long as filling them.
-    asked = CallRequest(
+    request = CallRequest(
         call.at,
         "rec_" + clock.token().hex(),
         contract.name,
@@ -210,10 +210,10 @@ def _claim(call: Call) -> Claim:
         "job_" + clock.token().hex() if contract.approval else "",
     )
     if contract.approval is None:
-        return Claim(asked, owner.token(clock), contract.lease_us)
+        return Claim(request, owner.token(clock), contract.lease_us)
     # An approval given in the last minute can still be used for as long as the window.
     open_us = contract.approval.expires_us() + contract.window_us
-    return Claim(asked, owner.token(clock), open_us, waiting=True)
+    return Claim(request, owner.token(clock), open_us, waiting=True)
 
 
 def _compact(data: bytes) -> bytes:
@@ -234,7 +234,7 @@ def _take(call: Call, command: Claim | Retake) -> Generator[Wish, Any, Reply]:
         raise
 
 
-def _found(call: Call, claim: Claim, reply: Reply) -> Finding:
+def _claim_result(call: Call, claim: Claim, reply: Reply) -> ClaimResult:
     """What the key's record means for this call; raises if it is another action's, or waits for this call."""
     record, now_us = reply.record, reply.now_us
     if ours(record, claim):
@@ -330,9 +330,9 @@ def _wait_for_owner(call: Call, held: Held, deadline: float) -> Generator[Wish, 
 # --- performing -----------------------------------------------------------------------------------
 
 
-def _perform(call: Call, found: Ours) -> Deciding:
+def _perform(call: Call, claimed: Ours) -> Deciding:
     """The tool's effect under a fence that is ours, and its settlement."""
-    record = found.record
+    record = claimed.record
     contract, keeper = call.contract, call.ledger.keeper
     arguments = call.arguments
     if record.attempts > 1 or record.request.job_id:
@@ -361,7 +361,7 @@ def _perform(call: Call, found: Ours) -> Deciding:
                 call.ledger.clock.random,
                 lambda at: (
                     not (beat.lost or call.attempt.broken)
-                    and _within_bounds(contract, found, at - beat.began)
+                    and _within_bounds(contract, claimed, at - beat.began)
                 ),
                 lambda: contract.arguments.restore(record.request.arguments, call.arguments),
             )
@@ -419,10 +419,10 @@ def _further_tries(
     raise error
 
 
-def _within_bounds(contract: Contract, found: Ours, elapsed_s: float) -> bool:
+def _within_bounds(contract: Contract, claimed: Ours, elapsed_s: float) -> bool:
     """Whether one more entry begins while the downstream remembers the key, and within the run limit."""
-    assert found.record.entered_at is not None
-    since_first_us = found.now_us - found.record.entered_at + elapsed_s * 1e6
+    assert claimed.record.entered_at is not None
+    since_first_us = claimed.now_us - claimed.record.entered_at + elapsed_s * 1e6
     remembered = contract.downstream_us is None or since_first_us < contract.downstream_us
     return remembered and elapsed_s * 1e6 < contract.run_limit_us
 
@@ -447,19 +447,19 @@ def _failed(call: Call, record: Record, error: BaseException, secrets: list[str]
         if not isinstance(error, Exception):
             raise error
         raise _ended_by_tool(record) from error
-    told = meaning(error, contract.refused, contract.transient)
+    meant = meaning(error, contract.refused, contract.transient)
     if contract.transaction_parameters and (
-        told is not Meaning.FAILED or isinstance(error, errors.CallError | errors.ContractError)
+        meant is not Meaning.FAILED or isinstance(error, errors.CallError | errors.ContractError)
     ):
         # What it wrote was rolled back, so nothing happened, whatever the exception may mean elsewhere.
         yield from _release_rolled_back(call, record, error)
         raise error
-    match told:
+    match meant:
         case Meaning.PARTIAL:
             assert isinstance(error, errors.PartialSuccess)
             return (yield from _settle_error(call, record, ToolError.of(error), error, secrets))
         case Meaning.FAILED:
-            failure = ToolError("EFFECT_FAILED", told_by(error), details={"type": type(error).__name__})
+            failure = ToolError("EFFECT_FAILED", error_text(error), details={"type": type(error).__name__})
             return (yield from _settle_error(call, record, failure, error, secrets))
         case Meaning.REFUSED if later:
             yield from _park(call, record, error)
@@ -733,11 +733,11 @@ def _probe(call: Call, record: Record) -> Generator[Wish, Any, Answer | None]:
     assert probe is not None
     first = call.contract.arguments.restore(record.request.arguments, call.arguments)
     try:
-        told = yield Ask(probe, call.key, first)
+        answer = yield Ask(probe, call.key, first)
     except Exception as error:
         raise _parked(record, f"the probe ended with {type(error).__name__}") from error
     secrets = call.contract.arguments.secrets_of(first)
-    resolve = resolution(call.contract, record, told, call.ledger.clock.token(), secrets)
+    resolve = resolution(call.contract, record, answer, call.ledger.clock.token(), secrets)
     if resolve is None:
         raise _parked(record, "the probe cannot tell")
     reply = yield resolve
@@ -748,17 +748,17 @@ def _probe(call: Call, record: Record) -> Generator[Wish, Any, Answer | None]:
 
 
 def resolution(
-    contract: Contract, record: Record, told: Any, token: bytes, secrets: Sequence[str] = ()
+    contract: Contract, record: Record, answer: Any, token: bytes, secrets: Sequence[str] = ()
 ) -> Resolve | None:
     """What a probe's answer makes of the attempt that it was asked about; None if it cannot tell."""
-    if isinstance(told, Happened):
-        outcome, happened = stored_value(contract, told.result, secrets), True
-    elif told is DidNotHappen:
+    if isinstance(answer, Happened):
+        outcome, happened = stored_value(contract, answer.result, secrets), True
+    elif answer is DidNotHappen:
         outcome, happened = None, False
     else:
-        if told is not CannotTell:
+        if answer is not CannotTell:
             log.error(
-                "semel: the probe of %s answered with %s, which is no answer", contract.name, type(told)
+                "semel: the probe of %s answered with %s, which is no answer", contract.name, type(answer)
             )
         return None
     return Resolve(record.request.at, record.token, token, happened, outcome, contract.window_us, PROBE)

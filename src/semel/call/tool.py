@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from semel import errors
 from semel.call.drive import Answer, adrive, current_attempt, drive
 from semel.call.guard import SCOPE, Call, guarded, in_doubt_error, unrecorded
-from semel.call.outcome import cleaned, replayed_value, told_by
+from semel.call.outcome import cleaned, error_text, replayed_value
 from semel.call.step import Step, current_step, lists_of_open_calls
 from semel.call.unfinished import Action, Watched
 from semel.contract.contract import Contract
@@ -122,8 +122,8 @@ class Tool:
         scopes = step.scopes if step else frozenset()
         if request.scopes is not None:
             # A request can give up what the step grants, and without a step speaks for itself.
-            asked = frozenset((request.scopes,) if isinstance(request.scopes, str) else request.scopes)
-            scopes = scopes & asked if step else asked
+            requested = frozenset((request.scopes,) if isinstance(request.scopes, str) else request.scopes)
+            scopes = scopes & requested if step else requested
         caller = CallOrigin(chosen, step, scopes, request.idempotency_key)
         try:
             self._check_version(request.version)
@@ -148,10 +148,10 @@ class Tool:
 
     def _failure(self, error: Exception, prepared: Prepared | None) -> ToolResult[Any]:
         key = _key_of(prepared)
-        told = self._told(error, prepared)
-        return ToolResult(ok=False, error=ToolError.of(told), replayed=told.replayed, key=key)
+        failure = self._semel_error(error, prepared)
+        return ToolResult(ok=False, error=ToolError.of(failure), replayed=failure.replayed, key=key)
 
-    def _told(self, error: Exception, prepared: Prepared | None) -> errors.SemelError:
+    def _semel_error(self, error: Exception, prepared: Prepared | None) -> errors.SemelError:
         """What an exception that the plain call lets through is called as a result."""
         if isinstance(error, errors.SemelError):
             return error
@@ -177,7 +177,7 @@ class Tool:
     def _text_of(self, error: Exception, prepared: Prepared | None) -> str:
         if not isinstance(prepared, Call | Unrecorded):
             return type(error).__name__
-        return cleaned(told_by(error), self.contract.arguments.secrets_of(prepared.arguments))
+        return cleaned(error_text(error), self.contract.arguments.secrets_of(prepared.arguments))
 
     # --- from arguments to a key ------------------------------------------------------------------
 
@@ -304,11 +304,11 @@ class Tool:
         """The code of a call without settlement; None for one that was turned away and left nothing open."""
         if not isinstance(error, Exception):
             return in_doubt_error(self.contract).code
-        told = self._told(error, call)
-        if told.retriable or told.code in _OPEN:
-            return told.code
+        failure = self._semel_error(error, call)
+        if failure.retriable or failure.code in _OPEN:
+            return failure.code
         record = call.attempt.record
-        if told.code in _OF_ANOTHER or record is None or record.state not in UNSETTLED:
+        if failure.code in _OF_ANOTHER or record is None or record.state not in UNSETTLED:
             return None
         return in_doubt_error(self.contract).code
 

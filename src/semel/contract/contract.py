@@ -176,18 +176,18 @@ class Contract:
 
     def warnings(self) -> list[str]:
         """What works, but not as long or as well as it may look."""
-        found = []
+        texts = []
         if self.recorded and self.downstream_us is not None and self.downstream_us < self.window_us:
-            found.append(
+            texts.append(
                 f"The downstream forgets keys after {words(self.downstream_us)}, the window is "
                 f"{words(self.window_us)}: a call in doubt for longer is not retried but "
                 f"{'probed' if self.declared.probe else 'parked'}."
             )
         if self.recorded and self.on_unknown == "park":
-            found.append("A call in doubt waits for a person: there is neither a forwarded key nor a probe.")
+            texts.append("A call in doubt waits for a person: there is neither a forwarded key nor a probe.")
         if self.recorded and self.on_unknown == "rerun":
-            found.append("A call in doubt is run again: the effect may land twice.")
-        return found
+            texts.append("A call in doubt is run again: the effect may land twice.")
+        return texts
 
     def backoff_s(self, entry: int, chance: float) -> float:
         """How long to wait after the entry-th try. Jittered over the whole span, so that a herd spreads."""

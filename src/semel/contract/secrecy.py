@@ -224,16 +224,16 @@ _ESCAPES = re.compile(
 _LETTERS = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f", "a": "\a", "v": "\v", "0": "\0"}
 
 
-def _meant(found: re.Match[str]) -> str:
-    if found["bytes"]:
-        raw = bytes.fromhex(found["bytes"].replace("\\x", ""))
+def _meant(match: re.Match[str]) -> str:
+    if match["bytes"]:
+        raw = bytes.fromhex(match["bytes"].replace("\\x", ""))
         try:
             return raw.decode()
         except UnicodeDecodeError:
             return raw.decode("latin-1")  # as `repr` of a text means them
-    if found["units"]:
-        units = bytes.fromhex(found["units"].replace("\\u", ""))
+    if match["units"]:
+        units = bytes.fromhex(match["units"].replace("\\u", ""))
         return units.decode("utf-16-be", errors="surrogatepass")
-    if found["point"]:
-        return chr(int(found["point"], 16))
-    return _LETTERS.get(found["letter"], found["letter"])
+    if match["point"]:
+        return chr(int(match["point"], 16))
+    return _LETTERS.get(match["letter"], match["letter"])

@@ -129,9 +129,9 @@ class _Walk:
             if depth == 0:
                 raise Uncanonical(f"is nested deeper than {self._depth_max} levels")
             return container(self, value, depth - 1)
-        return self.walk(self._known(value), depth)
+        return self.walk(self._converted(value), depth)
 
-    def _known(self, value: Any) -> Any:
+    def _converted(self, value: Any) -> Any:
         """The same value as one of exactly the known types."""
         kind: Any = type(value)
         convert = _conversion(kind) or self._unfold

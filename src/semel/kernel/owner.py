@@ -60,8 +60,8 @@ def _neighbour(of: bytes) -> tuple[int, int] | None:
     theirs, here = of[_RANDOM_BYTES:], _identity(os.getpid())
     if theirs == here or not here or len(theirs) != _IDENTITY.size:
         return None
-    place, pid, started = _IDENTITY.unpack(theirs)
-    return (pid, started) if place == here[: len(place)] else None
+    pid_space, pid, started = _IDENTITY.unpack(theirs)
+    return (pid, started) if pid_space == here[: len(pid_space)] else None
 
 
 def _process_is_gone(pid: int, started: int) -> bool:
@@ -83,17 +83,17 @@ def _process_is_gone(pid: int, started: int) -> bool:
 @lru_cache(maxsize=1)
 def _identity(pid: int) -> bytes:
     """Who this process is; nothing if it cannot be told."""
-    stat, place = _stat(pid), _place(pid)
-    if stat is None or place is None:
+    stat, pid_space = _stat(pid), _pid_space(pid)
+    if stat is None or pid_space is None:
         return b""
-    return _IDENTITY.pack(place, pid, stat.started % _TICKS)
+    return _IDENTITY.pack(pid_space, pid, stat.started % _TICKS)
 
 
 # A descendant may get the number of an ancestor that is no more.
 os.register_at_fork(after_in_child=_identity.cache_clear)
 
 
-def _place(pid: int) -> bytes | None:
+def _pid_space(pid: int) -> bytes | None:
     """Where a pid and a start time mean the same process: one boot of one machine, one namespace of each."""
     if _numbers(pid) != [pid]:
         return None  # /proc shows another namespace, so the numbers in it are not those that we know

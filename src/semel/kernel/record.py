@@ -225,16 +225,16 @@ def apply(record: Record | None, command: Command, now_us: int) -> Record | None
 
 
 def _claim(record: Record | None, command: Any, now_us: int) -> Record | None:
-    asked, attempts, created_at, fence = command.request, 0, now_us, 0
+    request, attempts, created_at, fence = command.request, 0, now_us, 0
     if record is not None:
         fence = record.fence
         if closed(record, now_us):
             pass  # its history ended with its window
-        elif record.state is State.CLEARED and record.request.fingerprint == asked.fingerprint:
+        elif record.state is State.CLEARED and record.request.fingerprint == request.fingerprint:
             # A re-entry carries the first call's arguments, whatever the present call says.
-            asked, attempts, created_at = record.request, record.attempts, record.created_at
+            request, attempts, created_at = record.request, record.attempts, record.created_at
         elif record.state is State.RELEASED:
-            asked = asked._replace(id=record.request.id)
+            request = request._replace(id=record.request.id)
             attempts, created_at = record.attempts, record.created_at
         else:
             return None
@@ -243,11 +243,11 @@ def _claim(record: Record | None, command: Any, now_us: int) -> Record | None:
     if command.waiting:
         state, token = State.WAITING, command.token
         return Record(
-            asked, state, token, fence, attempts, 0, created_at, None, None, None, ends_at, None, "", ""
+            request, state, token, fence, attempts, 0, created_at, None, None, None, ends_at, None, "", ""
         )
     state, token, attempts = State.PENDING, command.token, attempts + 1
     return Record(
-        asked, state, token, fence, attempts, 1, created_at, now_us, ends_at, None, None, None, "", ""
+        request, state, token, fence, attempts, 1, created_at, now_us, ends_at, None, None, None, "", ""
     )
 
 

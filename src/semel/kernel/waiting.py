@@ -34,7 +34,7 @@ class WaitingThreads:
     """Threads that wait until something has come true."""
 
     def __init__(self) -> None:
-        self._shut: set[threading.Lock] = set()
+        self._locked: set[threading.Lock] = set()
 
     def wait(self, came_true: Callable[[], bool], seconds: float = inf) -> bool:
         """Whether it came true within so many seconds."""
@@ -42,7 +42,7 @@ class WaitingThreads:
         while not came_true():
             lock = threading.Lock()
             lock.acquire()
-            self._shut.add(lock)
+            self._locked.add(lock)
             try:
                 # Once more, because whoever made it true a moment ago did not see this lock.
                 if came_true():
@@ -52,14 +52,14 @@ class WaitingThreads:
                     return False
                 lock.acquire(timeout=min(left_s, _LOOK_AGAIN_S))
             finally:
-                self._shut.discard(lock)
+                self._locked.discard(lock)
         return True
 
     def open(self) -> None:
         """Whoever waits looks again."""
-        while self._shut:
+        while self._locked:
             try:
-                self._shut.pop().release()
+                self._locked.pop().release()
             except KeyError:
                 return  # another thread opened the last
 
@@ -69,20 +69,20 @@ class Flag:
 
     def __init__(self) -> None:
         self._up = False
-        self._gates = WaitingThreads()
+        self._waiting = WaitingThreads()
 
     def is_set(self) -> bool:
         return self._up
 
     def set(self) -> None:
         self._up = True
-        self._gates.open()
+        self._waiting.open()
 
     def clear(self) -> None:
         self._up = False
 
     def wait(self, seconds: float = inf) -> bool:
-        return self._gates.wait(self.is_set, seconds)
+        return self._waiting.wait(self.is_set, seconds)
 
 
 # --- nobody waits for itself ----------------------------------------------------------------------

@@ -118,17 +118,17 @@ class AnswerCounters:
 
 
 def _hit(record: Record) -> Hit:
-    asked = record.request
+    request = record.request
     return Hit(
         REPLAYED,
-        asked.at,
-        asked.tool,
-        asked.version,
-        asked.id,
+        request.at,
+        request.tool,
+        request.version,
+        request.id,
         record.state.value,
-        asked.conversation,
-        asked.step,
-        asked.principal,
+        request.conversation,
+        request.step,
+        request.principal,
     )
 
 

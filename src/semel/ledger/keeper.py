@@ -307,13 +307,13 @@ class Keeper:
             self._sweeper.seal(lambda: self._clock.monotonic() >= stop_at)
 
 
-def _may_be_first(record: Record, told_us: int) -> bool:
+def _may_be_first(record: Record, answered_us: int) -> bool:
     """Whether that may have been the answer to the first call itself, which is no retry.
 
     It is told so when its tool could not tell, which seldom takes longer than a lease.
     """
     lease_us: int = orjson.loads(record.request.terms).get("lease_us", 0)
-    return told_us - record.created_at <= lease_us
+    return answered_us - record.created_at <= lease_us
 
 
 _all: weakref.WeakSet[Keeper] = weakref.WeakSet()

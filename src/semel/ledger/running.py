@@ -116,8 +116,8 @@ class Running:
         Then a handler came in between two of their steps, or they are other tasks of this thread's loop: they
         can end once it goes on, and not before.
         """
-        thread, known = threading.get_ident(), set(_chain(innermost))
-        return any(call.thread == thread and call not in known for call in list(self.calls))
+        thread, own = threading.get_ident(), set(_chain(innermost))
+        return any(call.thread == thread and call not in own for call in list(self.calls))
 
     def excuse(self, innermost: Attempt | None) -> None:
         """Nobody waits for the call whose tool closes, and for those around it."""
