@@ -25,7 +25,7 @@ from semel.ledger.running import Attempt
 # What is on record, as a settlement or a doubt, has its own event; other answers are counted as refusals.
 _ON_RECORD = frozenset(("EFFECT_FAILED", "PARTIAL_SUCCESS", "UPSTREAM_TIMEOUT"))
 
-# Not retriable, and yet open: the effect may be there, and nobody who asks with another key would know.
+# Not retriable, but open: the effect may be there, and a call with another key would repeat it.
 _OPEN = frozenset(("OUTCOME_UNKNOWN", "OWNERSHIP_LOST", "STORE_CORRUPT"))
 
 # The key is another call's: the record that was met says nothing about this one.
@@ -121,7 +121,7 @@ class Tool:
         chosen = ledger or (step.ledger if step else None)
         scopes = step.scopes if step else frozenset()
         if request.scopes is not None:
-            # A request can give up what the step grants, and without a step speaks for itself.
+            # A request can narrow the scopes of its step; without a step it has its own.
             requested = frozenset((request.scopes,) if isinstance(request.scopes, str) else request.scopes)
             scopes = scopes & requested if step else requested
         caller = CallOrigin(chosen, step, scopes, request.idempotency_key)
@@ -152,7 +152,7 @@ class Tool:
         return ToolResult(ok=False, error=ToolError.of(failure), replayed=failure.replayed, key=key)
 
     def _semel_error(self, error: Exception, prepared: Prepared | None) -> errors.SemelError:
-        """What an exception that the plain call lets through is called as a result."""
+        """The error of a result, for an exception that the plain call lets through."""
         if isinstance(error, errors.SemelError):
             return error
         contract = self.contract

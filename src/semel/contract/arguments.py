@@ -47,7 +47,7 @@ class Arguments:
     ) -> Arguments:
         """The arguments of a function; raises ContractError for what no contract can keep.
 
-        `local_names` are the names of the place where the function is defined, for annotations written as
+        `local_names` are the local names where the function is defined, for annotations written as
         text. While such a name is not there yet, the reading and its checks wait for the first use.
         """
         tool = tool or getattr(function, "__name__", "tool")
@@ -104,7 +104,7 @@ class Arguments:
             return kwargs
         raw = dict(zip(signature.order, args, strict=False))
         raw.update(kwargs)
-        # Fewer names than values: one was given twice, or there are more values than places.
+        # Fewer names than values: one was given twice, or there are more values than parameters.
         if len(raw) == len(args) + len(kwargs) and (
             raw.keys() == signature.names or signature.required <= raw.keys() <= signature.names
         ):
@@ -327,7 +327,7 @@ def _misfits(signature: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 def _problems(error: ValidationError, guarded: frozenset[str]) -> Iterable[str]:
-    """Each place and reason, in words that never hold a part of a secret argument."""
+    """Each path and reason, in words that never hold a part of a secret argument."""
     problems = error.errors(include_url=False, include_context=False, include_input=False)
     for problem in problems[:_PROBLEMS_MAX]:
         path = ".".join(keys.printable(name) for name in problem["loc"])

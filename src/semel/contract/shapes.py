@@ -119,7 +119,7 @@ class _StrictJsonSchema(GenerateJsonSchema):
 
 
 class _StoredJsonSchema(_StrictJsonSchema):
-    """Of what is stored: a decimal is a text, and which texts are decimals is said."""
+    """The schema of what is stored: a decimal is a number, or a text of format `decimal`."""
 
     def decimal_schema(self, schema: core_schema.DecimalSchema) -> dict[str, Any]:
         del schema
@@ -197,7 +197,7 @@ def names_instead(schema: Mapping[str, Any], path: str) -> list[str] | None:
 def _objects(
     node: Mapping[str, Any], root: Mapping[str, Any], seen: frozenset[str]
 ) -> Iterator[Mapping[str, Any]]:
-    """The object schemas at this place, through references, unions and lists."""
+    """The object schemas of this node, through references, unions and lists."""
     reference = node.get("$ref")
     if reference is not None:
         if reference not in seen:
@@ -311,7 +311,7 @@ def without(value: Any, ignored: Paths, secret: Paths, mark: Callable[[Any], Any
 
 
 def difference(given: Any, read: Any, *, loose: bool = False) -> tuple[str, ...] | None:
-    """The path to the first place where two values differ, or None; `loose` takes a list for a tuple."""
+    """The path to the first difference of two values, or None; `loose` takes a list for a tuple."""
     if _equal(given, read):
         return None
     alike = type(given) is type(read) or (loose and isinstance(given, tuple) and isinstance(read, list))

@@ -18,7 +18,7 @@ from semel.kernel.clock import Clock
 _RANDOM_BYTES = 16
 
 # Where process numbers mean the same, then pid and start time. The time in four bytes: ticks since the boot
-# come round after 497 days, and what is equal by chance is merely not noticed.
+# come round after 497 days. Where two are equal by chance, the lease decides.
 _IDENTITY = struct.Struct(">8sII")
 _TICKS = 1 << 32
 
@@ -56,7 +56,7 @@ def is_gone(of: bytes) -> bool:
 
 
 def _neighbour(of: bytes) -> tuple[int, int] | None:
-    """Pid and start of the process that made the token, if it is another one of this place."""
+    """Pid and start of the process that made the token, if it is another one of this pid space."""
     theirs, here = of[_RANDOM_BYTES:], _identity(os.getpid())
     if theirs == here or not here or len(theirs) != _IDENTITY.size:
         return None
@@ -79,10 +79,10 @@ def _process_is_gone(pid: int, started: int) -> bool:
     return stat.started % _TICKS != started or (stat.state in _DEAD and stat.threads <= 1)
 
 
-# By pid, because a child of a fork that no hook was told of is another process too.
+# Cached by pid, because a child of a fork that ran no hooks is another process too.
 @lru_cache(maxsize=1)
 def _identity(pid: int) -> bytes:
-    """Who this process is; nothing if it cannot be told."""
+    """The identity of this process; empty if /proc does not show it."""
     stat, pid_space = _stat(pid), _pid_space(pid)
     if stat is None or pid_space is None:
         return b""
@@ -101,7 +101,7 @@ def _pid_space(pid: int) -> bytes | None:
         _read("/etc/machine-id"),
         _read(f"{_PROC}/sys/kernel/random/boot_id"),
         _namespace("pid"),
-        _namespace("time"),  # start times are told by the clock of whoever reads them
+        _namespace("time"),  # /proc shows start times by the clock of the reader's namespace
     ]
     if not (parts[1] and parts[2]):
         return None

@@ -17,7 +17,7 @@ from semel.stores.index_names import KEYS
 # Enough to have met every tool that is in use; a million records would take longer than a person waits.
 _RECORDS_LOOKED_AT = 20_000
 
-# Whatever the score, it stands in the index.
+# Above every score in an index.
 _ANY_SCORE = (1 << 53) - 1
 
 _US_PER_DAY = 86_400_000_000

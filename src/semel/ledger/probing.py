@@ -59,7 +59,7 @@ SETTLED, CLEARED, UNDECIDED, OVERTAKEN = "settled", "cleared", "undecided", "ove
 
 @dataclass(frozen=True, slots=True)
 class ProbeReport:
-    """What became of those that were asked about. Whoever was overtaken by somebody else is in none."""
+    """What became of those that were asked about. What somebody else resolved first is in none."""
 
     settled: int  # it happened
     cleared: int  # it did not
@@ -82,7 +82,7 @@ class _Again(NamedTuple):
 
 
 class Prober:
-    """`tell` hears of every answer; without it the log does. Neither gets arguments, results or messages.
+    """`tell` is called with every answer; by default it is logged. Never with arguments, results or messages.
 
     Records of the ledger's own tenant are asked about, or of those that `tenants` names before each round.
     ContractError if two contracts have one name and major version.
@@ -194,7 +194,7 @@ class Prober:
     # --- one record -------------------------------------------------------------------------------
 
     async def _probe(self, record: Record) -> str:
-        """How it ended. Whatever goes wrong here, the other records have their turn."""
+        """How it ended. An error puts off this record only: the others are probed too."""
         contract = self._contract_of(record)
         assert contract is not None
         try:
@@ -233,7 +233,7 @@ class Prober:
             try:
                 done, _ = await asyncio.wait((asking,), timeout=self._limit_s)
             finally:
-                asking.cancel()  # nothing, once it is done; a thread goes on, and nobody listens
+                asking.cancel()  # no effect once it is done; a thread goes on, and its answer is dropped
             return asking.result() if done else _TOO_LATE
 
     def _begun(

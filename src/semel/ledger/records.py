@@ -51,7 +51,7 @@ HAPPENED, DID_NOT_HAPPEN = "happened", "did_not_happen"
 NO_RESULT: Any = object()
 
 
-# Two people who correct one record in the same moment; the third finds it as it is by then.
+# Each try fails only if somebody else amended the record in between.
 _TRIES = 20
 
 
@@ -134,7 +134,7 @@ class Records:
     def resolution(
         self, id: str, outcome: str, *, by: str, result: Any = NO_RESULT, fence: int | None = None
     ) -> Resolution:
-        """The same, and whether it was said before.
+        """The same, and whether this answer was given before.
 
         With a `fence` only the attempt that had it is answered for: an answer that was delayed, or sent again
         by a client, does not resolve the doubt of a later attempt.
@@ -170,7 +170,7 @@ class Records:
             raise RecordNotInDoubt(
                 f"Record {id} is not in doubt; nothing was changed.{_amending(reply.record)}"
             )
-        # A store asks again after a lost reply: then the token is ours, and nobody said it before us.
+        # Not `applied`: after a lost reply the store repeats the command, and the token is ours all the same.
         return Resolution(reply.record, reply.record.token != command.token, checked)
 
     def amend(self, id: str, *, by: str, result: Any) -> Record:
@@ -182,7 +182,7 @@ class Records:
         return self.amendment(id, by=by, result=result).record
 
     def amendment(self, id: str, *, by: str, result: Any) -> Resolution:
-        """The same, and whether it said so before."""
+        """The same, and whether the record had this result before."""
         if not by:
             raise ValueError("amending needs the name of the person who answers for it: by=…")
         outcome = _written(result)
