@@ -15,7 +15,7 @@ SemelError
     ├── EffectFailed  PartialSuccess  ResultUnavailable                                  settled, replays
     └── UpstreamUnavailable  OutcomeUnknown  OwnershipLost                               in doubt
 
-The docstring of a class is its message: one sentence, one place.
+The docstring of a class is its message: one sentence, written once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Settled records in the process: they cannot change before their window closes, so reading them is safe.
 
-But for what a person resolved, which a person may amend: that is never put here (`record.amendable`).
+Records that a person may still amend (`record.amendable`) are never put here.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SettledCache:
     def _keep(self, key: str, entry: tuple[Record, int | None]) -> None:
         size = len(entry[0].request.arguments) + len(entry[0].outcome or b"")
         if size > self._bytes_max // 64:
-            return  # One giant would push out everything else.
+            return  # one very large record would push out all others
         if len(self._young) >= self._records_max or self._bytes + size > self._bytes_max:
             self._old, self._young, self._bytes = self._young, {}, 0
         self._young[key] = entry

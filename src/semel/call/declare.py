@@ -188,7 +188,7 @@ def _guarded(tool: Tool, local_names: Mapping[str, Any]) -> Any:
 
 
 def _hide_keys(wrapper: Any, contract: Contract, local_names: Mapping[str, Any]) -> None:
-    """Nobody passes a key, so nobody should see the parameter: not a model, not a framework."""
+    """Take the parameters that Semel fills out of the signature that models and frameworks see."""
     signature = inspect.signature(contract.function)
     # By their default too: the name of an annotation may be defined later.
     to_be_filled = [name for name, each in signature.parameters.items() if each.default is filled]

@@ -90,7 +90,7 @@ Deciding = Generator[Wish, Any, Answer]
 
 ELAPSED = Elapsed()
 
-# Who waits for an owner that dies goes on within about so long. A look costs microseconds, and no store.
+# How often a waiting caller looks whether the owner's process is gone: microseconds, without the store.
 _OWNER_LOOKED_AT_S = 0.5
 
 
@@ -130,7 +130,7 @@ def drive(deciding: Deciding, store: Store | None, clock: Clock) -> Answer:
         value: Answer = stop.value
         return value
     except BaseException:
-        deciding.close()  # it may not know yet: an interrupt came between its wish and the answer
+        deciding.close()  # for an interrupt between its wish and the answer, which it did not see
         raise
 
 
@@ -170,7 +170,7 @@ async def adrive(deciding: Deciding, store: Store | None, clock: Clock) -> Answe
         value: Answer = stop.value
         return value
     except BaseException:
-        deciding.close()  # it may not know yet: an interrupt came between its wish and the answer
+        deciding.close()  # for an interrupt between its wish and the answer, which it did not see
         raise
 
 
@@ -184,7 +184,7 @@ def _of(store: Store | None) -> Store:
 
 _running: ContextVar[Enter | None] = ContextVar("semel_running", default=None)
 
-# Iterated or awaited by the caller, they take effect outside the guard, after they were recorded as done.
+# The caller iterates or awaits them: their effect would come after the call was recorded as done.
 _LAZY = frozenset((CoroutineType, GeneratorType, AsyncGeneratorType, map, filter))
 
 
@@ -207,7 +207,7 @@ def current_fence() -> int | None:
 
 
 def _current() -> Enter | None:
-    """The tool that runs here. One whose call has ended is none: an interrupt kept it from being left."""
+    """The tool that runs here; None if its call has ended, but an interrupt kept it from being unset."""
     running = _running.get()
     if running is None or (running.attempt is not None and running.attempt.token is None):
         return None
@@ -252,7 +252,7 @@ def _refuse_lazy(wish: Enter, value: Any) -> None:
 
 
 def _leave(wish: Enter, outer: Enter | None) -> None:
-    # A coroutine that is thrown away is closed in another context than it ran in: nothing is left there.
+    # A coroutine that is dropped is closed in another context, in which there is nothing to reset.
     if _running.get() is wish:
         _running.set(outer)
 
@@ -327,7 +327,7 @@ def _await_change(store: Store, clock: Clock, wish: Await) -> None:
     waiter = store.waiters.add(wish.at)
     try:
         store.watch()
-        # It may have changed before we were known to wait.
+        # It may have changed before the waiter was added.
         if _unchanged(store.perform(Look(wish.at)), wish):
             for nap_s in _naps(wish):
                 if waiter.wait(clock, nap_s) or owner.is_gone(wish.token):
@@ -349,7 +349,7 @@ async def _aawait_change(store: Store, clock: Clock, wish: Await) -> None:
 
 
 def _naps(wish: Await) -> Iterator[float]:
-    """The wait in pieces, if its end may be the death of another process: nobody tells of that."""
+    """The wait, in pieces if the owner is another process of this machine: its death wakes nobody."""
     left_s = wish.seconds
     while left_s > _OWNER_LOOKED_AT_S and owner.is_neighbour(wish.token):
         yield _OWNER_LOOKED_AT_S
@@ -366,34 +366,34 @@ def _unchanged(reply: Reply, wish: Await) -> bool:
 
 
 def _ask(wish: Ask) -> Any:
-    told = wish.probe(wish.key, **wish.arguments)
-    return _result_of(told) if inspect.isawaitable(told) else told
+    answer = wish.probe(wish.key, **wish.arguments)
+    return _result_of(answer) if inspect.isawaitable(answer) else answer
 
 
 async def _aask(wish: Ask) -> Any:
     if inspect.iscoroutinefunction(wish.probe):
         return await wish.probe(wish.key, **wish.arguments)
-    told = await asyncio.to_thread(wish.probe, wish.key, **wish.arguments)
-    return await told if inspect.isawaitable(told) else told
+    answer = await asyncio.to_thread(wish.probe, wish.key, **wish.arguments)
+    return await answer if inspect.isawaitable(answer) else answer
 
 
 def _result_of(awaitable: Any) -> Any:
     """What an asynchronous probe says to a synchronous tool: run on a thread of its own, for this once."""
 
-    async def told() -> Any:
+    async def awaited() -> Any:
         return await awaitable
 
-    said: list[Any] = []
+    results: list[Any] = []
 
     def run() -> None:
         try:
-            said.append(asyncio.run(told()))
+            results.append(asyncio.run(awaited()))
         except BaseException as error:
-            said.append(error)
+            results.append(error)
 
     thread = threading.Thread(target=run, name="semel-probe")
     thread.start()
     thread.join()
-    if isinstance(said[0], BaseException):
-        raise said[0]
-    return said[0]
+    if isinstance(results[0], BaseException):
+        raise results[0]
+    return results[0]

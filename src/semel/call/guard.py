@@ -1,7 +1,7 @@
 """claim → effect → settle: the only decider, written once for synchronous and asynchronous callers.
 
-It is a generator that yields wishes (drive.py) and never does I/O itself. Read `guarded` first: it is the
-whole story of a call; every other function here is one of its sentences.
+It is a generator that yields wishes (drive.py) and never does I/O itself. Read `guarded` first: it is a
+whole call; every other function here is a part of it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from semel.call.drive import (
     Wish,
     current_attempt,
 )
-from semel.call.outcome import recorded_error, replayed_value, stored_error, stored_value, told_by
+from semel.call.outcome import error_text, recorded_error, replayed_value, stored_error, stored_value
 from semel.call.unfinished import OpenCalls
 from semel.contract.contract import Contract
 from semel.contract.meaning import Meaning, meaning
@@ -83,7 +83,7 @@ class Call(NamedTuple):
     open_calls: tuple[OpenCalls, ...]  # of the numbered steps around it
 
 
-# --- what a claim found ---------------------------------------------------------------------------
+# --- the result of a claim ------------------------------------------------------------------------
 #
 # `now_us` is the store's time at which the record stood so.
 
@@ -122,10 +122,10 @@ class Held(NamedTuple):
     lease_left_s: float
 
 
-Finding = Ours | Settled | Waiting | Doubtful | Held
+ClaimResult = Ours | Settled | Waiting | Doubtful | Held
 
 
-# --- the story of a call --------------------------------------------------------------------------
+# --- the whole call -------------------------------------------------------------------------------
 
 
 def guarded(call: Call) -> Deciding:
@@ -139,9 +139,9 @@ def guarded(call: Call) -> Deciding:
     try:
         running.calls.add(call.attempt)
         while True:
-            match _found(call, claim, (yield from _take(call, claim))):
-                case Ours() as found:
-                    return (yield from _perform(call, found))
+            match _claim_result(call, claim, (yield from _take(call, claim))):
+                case Ours() as claimed:
+                    return (yield from _perform(call, claimed))
                 case Settled(record, now_us):
                     return replay(call, record, now_us)
                 case Waiting(record):
@@ -196,7 +196,7 @@ def _refuse_without_transactions(call: Call) -> None:
 def _claim(call: Call) -> Claim:
     contract, clock = call.contract, call.ledger.clock
     # By position, because naming eleven fields takes twice as long as filling them.
-    asked = CallRequest(
+    request = CallRequest(
         call.at,
         "rec_" + clock.token().hex(),
         contract.name,
@@ -210,14 +210,14 @@ def _claim(call: Call) -> Claim:
         "job_" + clock.token().hex() if contract.approval else "",
     )
     if contract.approval is None:
-        return Claim(asked, owner.token(clock), contract.lease_us)
+        return Claim(request, owner.token(clock), contract.lease_us)
     # An approval given in the last minute can still be used for as long as the window.
     open_us = contract.approval.expires_us() + contract.window_us
-    return Claim(asked, owner.token(clock), open_us, waiting=True)
+    return Claim(request, owner.token(clock), open_us, waiting=True)
 
 
 def _compact(data: bytes) -> bytes:
-    """The same bytes in a buffer of their length: orjson leaves kilobytes of room behind what it wrote."""
+    """The same bytes in a buffer of their length: orjson's own is kilobytes longer."""
     return bytes(memoryview(data))
 
 
@@ -234,7 +234,7 @@ def _take(call: Call, command: Claim | Retake) -> Generator[Wish, Any, Reply]:
         raise
 
 
-def _found(call: Call, claim: Claim, reply: Reply) -> Finding:
+def _claim_result(call: Call, claim: Claim, reply: Reply) -> ClaimResult:
     """What the key's record means for this call; raises if it is another action's, or waits for this call."""
     record, now_us = reply.record, reply.now_us
     if ours(record, claim):
@@ -268,20 +268,20 @@ def _let_go(call: Call, interrupt: BaseException) -> None:
 
 
 def _submit(call: Call, last_word: Settle | Park | Release) -> None:
-    """For a caller that may not be asked to wait: the store carries it out all the same.
+    """Hand the last word to the store without waiting for its reply.
 
-    It is on its way out by an exception of its own, which nothing here replaces.
+    For a caller that ends with an exception of its own, which nothing here replaces.
     """
     try:
         call.ledger.store.submit(last_word)
     except errors.SemelError as error:
-        if not call.ledger.running.ended:  # else it was said by whoever closed the ledger
+        if not call.ledger.running.ended:  # else whoever closed the ledger saw to it
             log.warning("semel: %s of %s was not written: %s", type(last_word).__name__, call.key, error)
     call.attempt.end()
 
 
 def _defer(call: Call, last_word: Settle | Park | Release) -> None:
-    """For a store that is away: the keeper goes on for as long as the lease."""
+    """Leave the last word to the keeper, which tries for as long as the lease: the store is away."""
     call.ledger.keeper.defer(last_word, call.contract.lease_us / 1e6)
     call.attempt.end()
 
@@ -330,14 +330,14 @@ def _wait_for_owner(call: Call, held: Held, deadline: float) -> Generator[Wish, 
 # --- performing -----------------------------------------------------------------------------------
 
 
-def _perform(call: Call, found: Ours) -> Deciding:
+def _perform(call: Call, claimed: Ours) -> Deciding:
     """The tool's effect under a fence that is ours, and its settlement."""
-    record = found.record
+    record = claimed.record
     contract, keeper = call.contract, call.ledger.keeper
     arguments = call.arguments
     if record.attempts > 1 or record.request.job_id:
         arguments = yield from _first_arguments(call, record)
-    # Before the tool can change them: what is struck out of an error has to be known when it comes.
+    # Read before the tool can change its arguments: secrets are struck out of the text of its error.
     secrets = contract.arguments.secrets_of(arguments) if contract.arguments.guards else []
     enter = Enter(
         contract, call.instance, arguments, call.key, record.fence, call.attempt.opened, call.attempt
@@ -347,7 +347,8 @@ def _perform(call: Call, found: Ours) -> Deciding:
         # Begun and ended inside, so that a call that is interrupted just there is not kept alive by its beat.
         beat = keeper.begin(call.at, record.token, contract.lease_us, contract.run_limit_us)
         call.attempt.entered = True
-        if call.ledger.running.ended:  # in this order: whoever closes looks at `entered` after it set this
+        # After `entered` is set: whoever closes sets `ended` first, and then looks at `entered`.
+        if call.ledger.running.ended:
             raise _NeverEntered
         try:
             value = yield enter
@@ -361,7 +362,7 @@ def _perform(call: Call, found: Ours) -> Deciding:
                 call.ledger.clock.random,
                 lambda at: (
                     not (beat.lost or call.attempt.broken)
-                    and _within_bounds(contract, found, at - beat.began)
+                    and _within_bounds(contract, claimed, at - beat.began)
                 ),
                 lambda: contract.arguments.restore(record.request.arguments, call.arguments),
             )
@@ -419,10 +420,10 @@ def _further_tries(
     raise error
 
 
-def _within_bounds(contract: Contract, found: Ours, elapsed_s: float) -> bool:
+def _within_bounds(contract: Contract, claimed: Ours, elapsed_s: float) -> bool:
     """Whether one more entry begins while the downstream remembers the key, and within the run limit."""
-    assert found.record.entered_at is not None
-    since_first_us = found.now_us - found.record.entered_at + elapsed_s * 1e6
+    assert claimed.record.entered_at is not None
+    since_first_us = claimed.now_us - claimed.record.entered_at + elapsed_s * 1e6
     remembered = contract.downstream_us is None or since_first_us < contract.downstream_us
     return remembered and elapsed_s * 1e6 < contract.run_limit_us
 
@@ -447,19 +448,19 @@ def _failed(call: Call, record: Record, error: BaseException, secrets: list[str]
         if not isinstance(error, Exception):
             raise error
         raise _ended_by_tool(record) from error
-    told = meaning(error, contract.refused, contract.transient)
+    meant = meaning(error, contract.refused, contract.transient)
     if contract.transaction_parameters and (
-        told is not Meaning.FAILED or isinstance(error, errors.CallError | errors.ContractError)
+        meant is not Meaning.FAILED or isinstance(error, errors.CallError | errors.ContractError)
     ):
         # What it wrote was rolled back, so nothing happened, whatever the exception may mean elsewhere.
         yield from _release_rolled_back(call, record, error)
         raise error
-    match told:
+    match meant:
         case Meaning.PARTIAL:
             assert isinstance(error, errors.PartialSuccess)
             return (yield from _settle_error(call, record, ToolError.of(error), error, secrets))
         case Meaning.FAILED:
-            failure = ToolError("EFFECT_FAILED", told_by(error), details={"type": type(error).__name__})
+            failure = ToolError("EFFECT_FAILED", error_text(error), details={"type": type(error).__name__})
             return (yield from _settle_error(call, record, failure, error, secrets))
         case Meaning.REFUSED if later:
             yield from _park(call, record, error)
@@ -476,7 +477,7 @@ def _failed(call: Call, record: Record, error: BaseException, secrets: list[str]
             except errors.CallError:
                 if isinstance(error, Exception):
                     raise
-                # A cancelled or ending caller is told nothing else, whatever became of its record.
+                # A cancelled or ending caller gets its own exception, whatever became of its record.
             raise error
 
 
@@ -643,7 +644,7 @@ def _finish(call: Call, command: Settle | Park | Release) -> Generator[Wish, Any
 
 
 def in_doubt_error(contract: Contract, text: str | None = None) -> errors.CallError:
-    """The answer to a caller whose call is in doubt: may it just come again, or does it take a person?"""
+    """The answer to a caller whose call is in doubt: retriable where a retry or the probe may clear it."""
     if contract.on_unknown in ("retry", "probe"):
         return errors.UpstreamUnavailable(text, retry_after_s=1.0)
     return errors.OutcomeUnknown(text)
@@ -662,9 +663,9 @@ def replay(call: Call, record: Record, now_us: int) -> Answer:
 
 def _remember(call: Call, record: Record, now_us: int) -> None:
     call.attempt.settled = True
-    # What its owner settled has no note, so that most are not asked.
+    # A record that its owner settled has no note, and is never amendable.
     if not call.keep or (record.note and amendable(record)):
-        return  # an amendable one may change in another process, which tells nobody: it is read each time
+        return  # read each time: another process may amend it, and tells nobody
     until_us = record.expires_at
     if until_us is not None:
         # The window is counted by the store's clock; the cache asks ours.
@@ -681,7 +682,7 @@ def _in_doubt(call: Call, record: Record, now_us: int) -> Generator[Wish, Any, A
     if contract.transaction_parameters and record.note == ENDED_BY_TOOL:
         raise _ended_by_tool(record)
     if contract.transaction_parameters:
-        # No settlement, no effect: they commit together. And a late owner's commit would find another token.
+        # Effect and settlement commit together, so there was no effect; a late owner's commit is refused.
         return (yield from _retake(call, record, None))
     policy = contract.on_unknown
     if policy == "retry" and not _downstream_remembers(contract, record, now_us):
@@ -733,11 +734,11 @@ def _probe(call: Call, record: Record) -> Generator[Wish, Any, Answer | None]:
     assert probe is not None
     first = call.contract.arguments.restore(record.request.arguments, call.arguments)
     try:
-        told = yield Ask(probe, call.key, first)
+        answer = yield Ask(probe, call.key, first)
     except Exception as error:
         raise _parked(record, f"the probe ended with {type(error).__name__}") from error
     secrets = call.contract.arguments.secrets_of(first)
-    resolve = resolution(call.contract, record, told, call.ledger.clock.token(), secrets)
+    resolve = resolution(call.contract, record, answer, call.ledger.clock.token(), secrets)
     if resolve is None:
         raise _parked(record, "the probe cannot tell")
     reply = yield resolve
@@ -748,17 +749,17 @@ def _probe(call: Call, record: Record) -> Generator[Wish, Any, Answer | None]:
 
 
 def resolution(
-    contract: Contract, record: Record, told: Any, token: bytes, secrets: Sequence[str] = ()
+    contract: Contract, record: Record, answer: Any, token: bytes, secrets: Sequence[str] = ()
 ) -> Resolve | None:
     """What a probe's answer makes of the attempt that it was asked about; None if it cannot tell."""
-    if isinstance(told, Happened):
-        outcome, happened = stored_value(contract, told.result, secrets), True
-    elif told is DidNotHappen:
+    if isinstance(answer, Happened):
+        outcome, happened = stored_value(contract, answer.result, secrets), True
+    elif answer is DidNotHappen:
         outcome, happened = None, False
     else:
-        if told is not CannotTell:
+        if answer is not CannotTell:
             log.error(
-                "semel: the probe of %s answered with %s, which is no answer", contract.name, type(told)
+                "semel: the probe of %s answered with %s, which is no answer", contract.name, type(answer)
             )
         return None
     return Resolve(record.request.at, record.token, token, happened, outcome, contract.window_us, PROBE)
@@ -791,7 +792,7 @@ def _after_approval(call: Call, record: Record) -> Generator[Wish, Any, Answer |
             rejected = ToolError.of(errors.ApprovalRejected(job_id=record.request.job_id))
             return (yield from _settle_error(call, record, rejected, None, []))
         case "expired" | "cancelled" | None:
-            # Nobody can answer any more, or is asked any more: the waiting record goes, and the call is new.
+            # There is no open question any more: the waiting record goes, and the call is new.
             yield Release(call.at, record.token, call.contract.window_us)
             return None
         case _:
@@ -799,7 +800,7 @@ def _after_approval(call: Call, record: Record) -> Generator[Wish, Any, Answer |
 
 
 def _answered(call: Call, record: Record) -> Generator[Wish, Any, str | None]:
-    """How the question stands; None if the contract no longer asks, and nobody has said anything before."""
+    """The status of the question; None if the contract no longer asks, and nobody has answered."""
     store, tenant, approval = call.ledger.store, call.ledger.tenant, call.contract.approval
     if approval is None:
         return (yield from approvals.answer(tenant, record))

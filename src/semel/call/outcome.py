@@ -78,7 +78,7 @@ def recorded_error(outcome: bytes | None) -> errors.CallError:
         return errors.StoreCorrupt()
 
 
-def told_by(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """One line for a person: the exception's kind and text."""
     try:
         text = str(error)

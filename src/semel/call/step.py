@@ -82,12 +82,12 @@ class Step:
             visit.__enter__()
             return tool(*args, **kwargs)
         finally:
-            # First, and not by a call: an interrupt just here would leave the step open for what comes next.
+            # First, and by an assignment: an interrupt inside a call would leave the step open.
             visit.open = False
             visit.__exit__()
 
     def _refuse_if_over(self) -> None:
-        """A named step is never over: whoever names it again means it."""
+        """Does nothing: a named step may be entered again at any time."""
 
     async def _run_async(
         self, tool: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]

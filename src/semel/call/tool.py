@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from semel import errors
 from semel.call.drive import Answer, adrive, current_attempt, drive
 from semel.call.guard import SCOPE, Call, guarded, in_doubt_error, unrecorded
-from semel.call.outcome import cleaned, replayed_value, told_by
+from semel.call.outcome import cleaned, error_text, replayed_value
 from semel.call.step import Step, current_step, lists_of_open_calls
 from semel.call.unfinished import Action, Watched
 from semel.contract.contract import Contract
@@ -25,7 +25,7 @@ from semel.ledger.running import Attempt
 # What is on record, as a settlement or a doubt, has its own event; other answers are counted as refusals.
 _ON_RECORD = frozenset(("EFFECT_FAILED", "PARTIAL_SUCCESS", "UPSTREAM_TIMEOUT"))
 
-# Not retriable, and yet open: the effect may be there, and nobody who asks with another key would know.
+# Not retriable, but open: the effect may be there, and a call with another key would repeat it.
 _OPEN = frozenset(("OUTCOME_UNKNOWN", "OWNERSHIP_LOST", "STORE_CORRUPT"))
 
 # The key is another call's: the record that was met says nothing about this one.
@@ -121,9 +121,9 @@ class Tool:
         chosen = ledger or (step.ledger if step else None)
         scopes = step.scopes if step else frozenset()
         if request.scopes is not None:
-            # A request can give up what the step grants, and without a step speaks for itself.
-            asked = frozenset((request.scopes,) if isinstance(request.scopes, str) else request.scopes)
-            scopes = scopes & asked if step else asked
+            # A request can narrow the scopes of its step; without a step it has its own.
+            requested = frozenset((request.scopes,) if isinstance(request.scopes, str) else request.scopes)
+            scopes = scopes & requested if step else requested
         caller = CallOrigin(chosen, step, scopes, request.idempotency_key)
         try:
             self._check_version(request.version)
@@ -148,11 +148,11 @@ class Tool:
 
     def _failure(self, error: Exception, prepared: Prepared | None) -> ToolResult[Any]:
         key = _key_of(prepared)
-        told = self._told(error, prepared)
-        return ToolResult(ok=False, error=ToolError.of(told), replayed=told.replayed, key=key)
+        failure = self._semel_error(error, prepared)
+        return ToolResult(ok=False, error=ToolError.of(failure), replayed=failure.replayed, key=key)
 
-    def _told(self, error: Exception, prepared: Prepared | None) -> errors.SemelError:
-        """What an exception that the plain call lets through is called as a result."""
+    def _semel_error(self, error: Exception, prepared: Prepared | None) -> errors.SemelError:
+        """The error of a result, for an exception that the plain call lets through."""
         if isinstance(error, errors.SemelError):
             return error
         contract = self.contract
@@ -177,7 +177,7 @@ class Tool:
     def _text_of(self, error: Exception, prepared: Prepared | None) -> str:
         if not isinstance(prepared, Call | Unrecorded):
             return type(error).__name__
-        return cleaned(told_by(error), self.contract.arguments.secrets_of(prepared.arguments))
+        return cleaned(error_text(error), self.contract.arguments.secrets_of(prepared.arguments))
 
     # --- from arguments to a key ------------------------------------------------------------------
 
@@ -304,11 +304,11 @@ class Tool:
         """The code of a call without settlement; None for one that was turned away and left nothing open."""
         if not isinstance(error, Exception):
             return in_doubt_error(self.contract).code
-        told = self._told(error, call)
-        if told.retriable or told.code in _OPEN:
-            return told.code
+        failure = self._semel_error(error, call)
+        if failure.retriable or failure.code in _OPEN:
+            return failure.code
         record = call.attempt.record
-        if told.code in _OF_ANOTHER or record is None or record.state not in UNSETTLED:
+        if failure.code in _OF_ANOTHER or record is None or record.state not in UNSETTLED:
             return None
         return in_doubt_error(self.contract).code
 

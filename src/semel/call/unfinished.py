@@ -22,7 +22,7 @@ class Unfinished(NamedTuple):
 
 
 class Action(NamedTuple):
-    """What a call is: a key alone may be another one's in another tenant or store."""
+    """What identifies a call: another tenant or store may have the same key."""
 
     store: bytes
     tenant: str

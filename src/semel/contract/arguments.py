@@ -47,7 +47,7 @@ class Arguments:
     ) -> Arguments:
         """The arguments of a function; raises ContractError for what no contract can keep.
 
-        `local_names` are the names of the place where the function is defined, for annotations written as
+        `local_names` are the local names where the function is defined, for annotations written as
         text. While such a name is not there yet, the reading and its checks wait for the first use.
         """
         tool = tool or getattr(function, "__name__", "tool")
@@ -104,7 +104,7 @@ class Arguments:
             return kwargs
         raw = dict(zip(signature.order, args, strict=False))
         raw.update(kwargs)
-        # Fewer names than values: one was given twice, or there are more values than places.
+        # Fewer names than values: one was given twice, or there are more values than parameters.
         if len(raw) == len(args) + len(kwargs) and (
             raw.keys() == signature.names or signature.required <= raw.keys() <= signature.names
         ):
@@ -179,10 +179,10 @@ class Arguments:
     def _dump(self, full: dict[str, Any]) -> bytes:
         self._refuse_uncanonical(full)
         data = self._written(full)
-        place = shapes.difference(full, self.restore(data, full), loose=True)
-        if place is not None:
+        path = shapes.difference(full, self.restore(data, full), loose=True)
+        if path is not None:
             raise self._invalid(
-                f"{'.'.join(place)} would not be read back as it was given. Annotate it with its exact type"
+                f"{'.'.join(path)} would not be read back as it was given. Annotate it with its exact type"
             )
         return data
 
@@ -259,8 +259,8 @@ class Arguments:
         """The spellings of this call's secrets, longest first, to be struck out of error texts."""
         if self._signature.plain:
             return []
-        found = set(secrecy.texts(validated, self._signature.secret)) - {""}
-        return sorted(found, key=lambda text: (-len(text), text))
+        spellings = set(secrecy.texts(validated, self._signature.secret)) - {""}
+        return sorted(spellings, key=lambda text: (-len(text), text))
 
     # --- refusals ---------------------------------------------------------------------------------
 
@@ -307,8 +307,8 @@ def _told_apart(
         default = default_bytes.get(name)
         return default is not None and comparable(value, signature.ignored.below(name)) == default
 
-    told = {name: value for name, value in values.items() if not is_default(name, value)}
-    return keys.canonical(shapes.without(told, signature.ignored, signature.secret, mark), unfold=unfold)
+    given = {name: value for name, value in values.items() if not is_default(name, value)}
+    return keys.canonical(shapes.without(given, signature.ignored, signature.secret, mark), unfold=unfold)
 
 
 def _misfits(signature: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterable[str]:
@@ -327,11 +327,11 @@ def _misfits(signature: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 def _problems(error: ValidationError, guarded: frozenset[str]) -> Iterable[str]:
-    """Each place and reason, in words that never hold a part of a secret argument."""
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    for problem in found[:_PROBLEMS_MAX]:
-        place = ".".join(keys.printable(name) for name in problem["loc"])
+    """Each path and reason, in words that never hold a part of a secret argument."""
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    for problem in problems[:_PROBLEMS_MAX]:
+        path = ".".join(keys.printable(name) for name in problem["loc"])
         silent = problem["type"] not in _SAFE_PROBLEMS and problem["loc"][:1] and problem["loc"][0] in guarded
-        yield f"{place}: {'does not fit' if silent else problem['msg'][:_PROBLEM_CHARS_MAX]}"
-    if len(found) > _PROBLEMS_MAX:
-        yield f"and {len(found) - _PROBLEMS_MAX} more"
+        yield f"{path}: {'does not fit' if silent else problem['msg'][:_PROBLEM_CHARS_MAX]}"
+    if len(problems) > _PROBLEMS_MAX:
+        yield f"and {len(problems) - _PROBLEMS_MAX} more"

@@ -176,18 +176,18 @@ class Contract:
 
     def warnings(self) -> list[str]:
         """What works, but not as long or as well as it may look."""
-        found = []
+        texts = []
         if self.recorded and self.downstream_us is not None and self.downstream_us < self.window_us:
-            found.append(
+            texts.append(
                 f"The downstream forgets keys after {words(self.downstream_us)}, the window is "
                 f"{words(self.window_us)}: a call in doubt for longer is not retried but "
                 f"{'probed' if self.declared.probe else 'parked'}."
             )
         if self.recorded and self.on_unknown == "park":
-            found.append("A call in doubt waits for a person: there is neither a forwarded key nor a probe.")
+            texts.append("A call in doubt waits for a person: there is neither a forwarded key nor a probe.")
         if self.recorded and self.on_unknown == "rerun":
-            found.append("A call in doubt is run again: the effect may land twice.")
-        return found
+            texts.append("A call in doubt is run again: the effect may land twice.")
+        return texts
 
     def backoff_s(self, entry: int, chance: float) -> float:
         """How long to wait after the entry-th try. Jittered over the whole span, so that a herd spreads."""
@@ -289,7 +289,7 @@ class Contract:
                     "subclasses) are one action, and the second gets the first one's answer. Say what tells "
                     "them apart, as key_of=lambda self: self.account, or that nothing does: "
                     "key_of=lambda self: None.",
-                    stacklevel=4,  # the place of the declaration
+                    stacklevel=4,  # the line of the declaration
                 )
             return
         if not of_instances:
@@ -313,7 +313,7 @@ class Contract:
         return canonical + b"\0" + of_instance
 
     def check_late_names(self) -> None:
-        """The checks that names defined after the tool put off; made before its first call runs anything."""
+        """The checks that had to wait for names defined after the tool; made before its first call."""
         self.values.resolve()
         self.key_parameters = self.arguments.key_parameters
         self.transaction_parameters = self.arguments.transaction_parameters
@@ -384,7 +384,7 @@ def _within_tool_result(returned: Any, function: Callable[..., Any], local_names
 
 
 def _names(given: Iterable[str]) -> tuple[str, ...]:
-    """One name is often written without the comma that makes it a tuple."""
+    """The names as a tuple; one name may be given as a plain text."""
     return (given,) if isinstance(given, str) else tuple(given)
 
 

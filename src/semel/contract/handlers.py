@@ -77,14 +77,14 @@ def _check(topic: str, function: Callable[..., Any]) -> None:
     except TypeError:
         raise ContractError(f"The handler of {topic!r} has to take one argument, the job.") from None
     other = _marked.get(topic)
-    if other is not None and _place(other.function) != _place(function):
+    if other is not None and _source(other.function) != _source(function):
         raise ContractError(
-            f"The topic {topic!r} has a handler already: {_place(other.function)}.",
+            f"The topic {topic!r} has a handler already: {_source(other.function)}.",
             corrective_action="Give one of the two another topic.",
         )
 
 
-def _place(function: Callable[..., Any]) -> str:
+def _source(function: Callable[..., Any]) -> str:
     """Where it is written, so that a module that is loaded again may mark its functions again."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     where = code.co_filename if code else getattr(function, "__module__", "?")

@@ -33,7 +33,7 @@ def meaning(
     refused: tuple[type[BaseException], ...],
     transient: tuple[type[BaseException], ...],
 ) -> Meaning:
-    """What the contract makes of it. What is declared goes before what is known."""
+    """What the exception means: by the contract's declarations first, then by the tables of known ones."""
     if isinstance(error, PartialSuccess):
         return Meaning.PARTIAL
     if isinstance(error, refused):
@@ -43,7 +43,7 @@ def meaning(
     if not isinstance(error, Exception) or _leaves_open(error):
         return Meaning.UNKNOWN
     if isinstance(error, ExceptionGroup):
-        # A task group says at once what went wrong in several places; one that is open leaves the whole open.
+        # One member that leaves its effect open leaves that of the whole group open.
         meant = {meaning(member, refused, transient) for member in error.exceptions}
         return Meaning.UNKNOWN if meant & _OPEN else Meaning.FAILED
     return Meaning.FAILED

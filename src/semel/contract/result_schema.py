@@ -50,9 +50,9 @@ def misfit(value: Any, schema: Schema, secret: Iterable[str] = ()) -> str | None
 
     Nor does it fit if it has something at a `secret` path: what is secret is written nowhere.
     """
-    told = next((path for path in secret if _present(value, path.split("."))), None)
-    if told is not None:
-        return f"$.{told}: a secret is kept nowhere; leave it out."
+    secret_path = next((path for path in secret if _present(value, path.split("."))), None)
+    if secret_path is not None:
+        return f"$.{secret_path}: a secret is kept nowhere; leave it out."
     return next(_misfits(value, schema, _Spot(schema)), None)
 
 
@@ -84,99 +84,99 @@ class _Spot:
         return _Spot(self.root, self.path, self.depth + 1)
 
 
-def _misfits(value: Any, schema: Any, place: _Spot) -> Iterator[str]:
+def _misfits(value: Any, schema: Any, spot: _Spot) -> Iterator[str]:
     if schema is False:
-        yield f"{place.path}: nothing may be here."
+        yield f"{spot.path}: nothing may be here."
     if not isinstance(schema, Mapping):
         return
-    if place.depth > 4 * DEPTH_MAX:
-        yield f"{place.path}: nested too deeply."
+    if spot.depth > 4 * DEPTH_MAX:
+        yield f"{spot.path}: nested too deeply."
         return
     if schema.get("writeOnly") and value is not None:
-        yield f"{place.path}: a secret is kept nowhere; leave it out."
+        yield f"{spot.path}: a secret is kept nowhere; leave it out."
     if "$ref" in schema:
-        yield from _misfits(value, _target(schema["$ref"], place.root), place.deeper())
-    yield from _of_type(value, schema, place)
-    yield from _of_choices(value, schema, place)
+        yield from _misfits(value, _target(schema["$ref"], spot.root), spot.deeper())
+    yield from _of_type(value, schema, spot)
+    yield from _of_choices(value, schema, spot)
     if isinstance(value, dict):
-        yield from _of_object(value, schema, place)
+        yield from _of_object(value, schema, spot)
     elif isinstance(value, list):
-        yield from _of_array(value, schema, place)
+        yield from _of_array(value, schema, spot)
     elif isinstance(value, str):
-        yield from _of_text(value, schema, place)
+        yield from _of_text(value, schema, spot)
     elif _is_number(value):
-        yield from _of_number(value, schema, place)
+        yield from _of_number(value, schema, spot)
 
 
-def _of_type(value: Any, schema: Schema, place: _Spot) -> Iterator[str]:
-    wanted = schema.get("type")
-    names = [wanted] if isinstance(wanted, str) else list(wanted or ())
+def _of_type(value: Any, schema: Schema, spot: _Spot) -> Iterator[str]:
+    declared = schema.get("type")
+    names = [declared] if isinstance(declared, str) else list(declared or ())
     if names and not any(_TYPES.get(name, lambda _: True)(value) for name in names):
-        yield f"{place.path}: {' or '.join(names)} is wanted, not {_kind(value)}."
+        yield f"{spot.path}: {' or '.join(names)} is wanted, not {_kind(value)}."
     if "const" in schema and not _same(value, schema["const"]):
-        yield f"{place.path}: only {compact(schema['const'])} may be here."
+        yield f"{spot.path}: only {compact(schema['const'])} may be here."
     if "enum" in schema and not any(_same(value, choice) for choice in schema["enum"]):
-        yield f"{place.path}: one of {', '.join(map(compact, schema['enum']))} is wanted."
+        yield f"{spot.path}: one of {', '.join(map(compact, schema['enum']))} is wanted."
 
 
-def _of_choices(value: Any, schema: Schema, place: _Spot) -> Iterator[str]:
+def _of_choices(value: Any, schema: Schema, spot: _Spot) -> Iterator[str]:
     for part in schema.get("allOf", ()):
-        yield from _misfits(value, part, place.deeper())
+        yield from _misfits(value, part, spot.deeper())
     for word in ("anyOf", "oneOf"):
         choices = schema.get(word)
         if choices is None:
             continue
-        reasons = [next(_misfits(value, choice, place.deeper()), None) for choice in choices]
+        reasons = [next(_misfits(value, choice, spot.deeper()), None) for choice in choices]
         if None not in reasons:
-            yield _nearest(reasons, place)
+            yield _nearest(reasons, spot)
 
 
-def _nearest(reasons: list[str | None], place: _Spot) -> str:
+def _nearest(reasons: list[str | None], spot: _Spot) -> str:
     """The reason of the choice that went furthest into the value; where none did, that none fits."""
-    inside = [reason for reason in reasons if reason and not reason.startswith(f"{place.path}:")]
+    inside = [reason for reason in reasons if reason and not reason.startswith(f"{spot.path}:")]
     if inside:
         return inside[0]
-    wanted = [reason.removeprefix(f"{place.path}: ").rstrip(".") for reason in reasons if reason]
-    return f"{place.path}: none of the choices fits ({'; '.join(dict.fromkeys(wanted))})."
+    texts = [reason.removeprefix(f"{spot.path}: ").rstrip(".") for reason in reasons if reason]
+    return f"{spot.path}: none of the choices fits ({'; '.join(dict.fromkeys(texts))})."
 
 
-def _of_object(value: dict[str, Any], schema: Schema, place: _Spot) -> Iterator[str]:
+def _of_object(value: dict[str, Any], schema: Schema, spot: _Spot) -> Iterator[str]:
     members, more = schema.get("properties", {}), schema.get("additionalProperties", True)
     for name in schema.get("required", ()):
         if name not in value:
-            yield f"{place.path}: {name!r} is missing."
+            yield f"{spot.path}: {name!r} is missing."
     for name, member in value.items():
         if name in members:
-            yield from _misfits(member, members[name], place.at(name))
+            yield from _misfits(member, members[name], spot.at(name))
         elif more is False:
-            yield f"{place.path}: {name!r} is not part of it."
+            yield f"{spot.path}: {name!r} is not part of it."
         else:
-            yield from _misfits(member, more, place.at(name))
+            yield from _misfits(member, more, spot.at(name))
         if "propertyNames" in schema:
-            yield from _misfits(name, schema["propertyNames"], place.at(name))
-    yield from _of_size(len(value), schema, "Properties", place)
+            yield from _misfits(name, schema["propertyNames"], spot.at(name))
+    yield from _of_size(len(value), schema, "Properties", spot)
 
 
-def _of_array(value: list[Any], schema: Schema, place: _Spot) -> Iterator[str]:
+def _of_array(value: list[Any], schema: Schema, spot: _Spot) -> Iterator[str]:
     first = schema.get("prefixItems", ())
     for number, item in enumerate(value):
         rule = first[number] if number < len(first) else schema.get("items", True)
-        yield from _misfits(item, rule, place.at(number))
-    yield from _of_size(len(value), schema, "Items", place)
+        yield from _misfits(item, rule, spot.at(number))
+    yield from _of_size(len(value), schema, "Items", spot)
 
 
-def _of_text(value: str, schema: Schema, place: _Spot) -> Iterator[str]:
-    yield from _of_size(len(value), schema, "Length", place)
+def _of_text(value: str, schema: Schema, spot: _Spot) -> Iterator[str]:
+    yield from _of_size(len(value), schema, "Length", spot)
     kind = schema.get("format")
     if kind in _FORMATS and not _accepts(_FORMATS[kind], value):
-        yield f"{place.path}: a text of format {kind} is wanted."
+        yield f"{spot.path}: a text of format {kind} is wanted."
     if isinstance(schema.get("pattern"), str):
         matcher = _matcher(schema["pattern"])
         if matcher is not None and not _accepts(matcher, value):
-            yield f"{place.path}: a text that matches {schema['pattern']} is wanted."
+            yield f"{spot.path}: a text that matches {schema['pattern']} is wanted."
 
 
-def _of_number(value: float, schema: Schema, place: _Spot) -> Iterator[str]:
+def _of_number(value: float, schema: Schema, spot: _Spot) -> Iterator[str]:
     bounds: dict[str, Callable[[Any], bool]] = {
         "minimum": lambda bound: value >= bound,
         "maximum": lambda bound: value <= bound,
@@ -185,14 +185,14 @@ def _of_number(value: float, schema: Schema, place: _Spot) -> Iterator[str]:
     }
     for word, holds in bounds.items():
         if word in schema and not holds(schema[word]):
-            yield f"{place.path}: {word} is {compact(schema[word])}."
+            yield f"{spot.path}: {word} is {compact(schema[word])}."
 
 
-def _of_size(size: int, schema: Schema, what: str, place: _Spot) -> Iterator[str]:
+def _of_size(size: int, schema: Schema, what: str, spot: _Spot) -> Iterator[str]:
     if size < schema.get(f"min{what}", 0):
-        yield f"{place.path}: min{what} is {schema[f'min{what}']}."
+        yield f"{spot.path}: min{what} is {schema[f'min{what}']}."
     if size > schema.get(f"max{what}", size):
-        yield f"{place.path}: max{what} is {schema[f'max{what}']}."
+        yield f"{spot.path}: max{what} is {schema[f'max{what}']}."
 
 
 def _accepts(made: TypeAdapter[Any], value: str) -> bool:
@@ -216,11 +216,11 @@ def _target(reference: Any, root: Schema) -> Any:
     """What a reference into the schema itself means; anything may be where it leads elsewhere."""
     if not isinstance(reference, str) or not reference.startswith("#"):
         return True
-    place: Any = root
+    target: Any = root
     for name in reference.removeprefix("#").strip("/").split("/"):
         if name:
-            place = place.get(name, True) if isinstance(place, Mapping) else True
-    return place
+            target = target.get(name, True) if isinstance(target, Mapping) else True
+    return target
 
 
 def _is_number(value: Any) -> bool:

@@ -59,7 +59,7 @@ def _kept(members: dict[Any, Any], written: dict[str, Any], secret: Paths) -> It
 def graft(stored: Any, value: Any, written: Any, secret: Paths, bytes_mode: str = "base64") -> Any:
     """The stored JSON form with the secrets of this value, whose own JSON form is `written`, put back.
 
-    `bytes_mode` is how the place reads bytes: models decide for themselves and what is inside them.
+    `bytes_mode` is how bytes are read here: a model sets it for itself and everything inside.
     """
     if secret.whole or isinstance(value, SECRETS):
         return _revealed(value, written, bytes_mode)
@@ -136,7 +136,7 @@ def _spellings(value: Any) -> Iterator[str]:
         yield from _escaped(spelling)
 
 
-# The hexadecimal form of a shorter one is a number like any other.
+# The hexadecimal form of a shorter secret may be any number.
 _ENCODED_BYTES_MIN = 4
 
 _PERCENT = re.compile("%[0-9A-F]{2}")
@@ -224,16 +224,16 @@ _ESCAPES = re.compile(
 _LETTERS = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f", "a": "\a", "v": "\v", "0": "\0"}
 
 
-def _meant(found: re.Match[str]) -> str:
-    if found["bytes"]:
-        raw = bytes.fromhex(found["bytes"].replace("\\x", ""))
+def _meant(match: re.Match[str]) -> str:
+    if match["bytes"]:
+        raw = bytes.fromhex(match["bytes"].replace("\\x", ""))
         try:
             return raw.decode()
         except UnicodeDecodeError:
             return raw.decode("latin-1")  # as `repr` of a text means them
-    if found["units"]:
-        units = bytes.fromhex(found["units"].replace("\\u", ""))
+    if match["units"]:
+        units = bytes.fromhex(match["units"].replace("\\u", ""))
         return units.decode("utf-16-be", errors="surrogatepass")
-    if found["point"]:
-        return chr(int(found["point"], 16))
-    return _LETTERS.get(found["letter"], found["letter"])
+    if match["point"]:
+        return chr(int(match["point"], 16))
+    return _LETTERS.get(match["letter"], match["letter"])

@@ -119,7 +119,7 @@ class _StrictJsonSchema(GenerateJsonSchema):
 
 
 class _StoredJsonSchema(_StrictJsonSchema):
-    """Of what is stored: a decimal is a text, and which texts are decimals is said."""
+    """The schema of what is stored: a decimal is a number, or a text of format `decimal`."""
 
     def decimal_schema(self, schema: core_schema.DecimalSchema) -> dict[str, Any]:
         del schema
@@ -185,42 +185,42 @@ def name_of(key: object) -> str:
 
 def names_instead(schema: Mapping[str, Any], path: str) -> list[str] | None:
     """None if the path leads somewhere in values of this schema; else the names where it goes astray."""
-    places = [schema]
+    schemas = [schema]
     for name in path.split("."):
-        objects = [found for place in places for found in _objects(place, schema, frozenset())]
-        places = [inner for found in objects for inner in _member(found, name)]
-        if not places:
-            return sorted({known for found in objects for known in found.get("properties", {})})
+        objects = [inner for each in schemas for inner in _objects(each, schema, frozenset())]
+        schemas = [inner for each in objects for inner in _member(each, name)]
+        if not schemas:
+            return sorted({member for each in objects for member in each.get("properties", {})})
     return None
 
 
 def _objects(
-    place: Mapping[str, Any], root: Mapping[str, Any], seen: frozenset[str]
+    node: Mapping[str, Any], root: Mapping[str, Any], seen: frozenset[str]
 ) -> Iterator[Mapping[str, Any]]:
-    """The object schemas at this place, through references, unions and lists."""
-    reference = place.get("$ref")
+    """The object schemas of this node, through references, unions and lists."""
+    reference = node.get("$ref")
     if reference is not None:
         if reference not in seen:
             target = root["$defs"][reference.removeprefix("#/$defs/")]
             yield from _objects(target, root, seen | {reference})
         return
-    inner = [*place.get("anyOf", ()), *place.get("oneOf", ()), *place.get("allOf", ())]
-    inner += [*place.get("prefixItems", ()), *_one(place.get("items"))]
+    inner = [*node.get("anyOf", ()), *node.get("oneOf", ()), *node.get("allOf", ())]
+    inner += [*node.get("prefixItems", ()), *_one(node.get("items"))]
     for schema in inner:
         yield from _objects(schema, root, seen)
-    if not inner and place.get("type", "object") == "object" and "enum" not in place and "const" not in place:
-        yield place
+    if not inner and node.get("type", "object") == "object" and "enum" not in node and "const" not in node:
+        yield node
 
 
 def _one(schema: Any) -> list[Any]:
     return [schema] if isinstance(schema, dict) else []
 
 
-def _member(found: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    properties = found.get("properties", {})
+def _member(object_schema: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    properties = object_schema.get("properties", {})
     if name in properties:
         return [properties[name]]
-    more = found.get("additionalProperties", "properties" not in found)
+    more = object_schema.get("additionalProperties", "properties" not in object_schema)
     if more is True:
         return [{}]
     return _one(more)
@@ -311,7 +311,7 @@ def without(value: Any, ignored: Paths, secret: Paths, mark: Callable[[Any], Any
 
 
 def difference(given: Any, read: Any, *, loose: bool = False) -> tuple[str, ...] | None:
-    """The path to the first place where two values differ, or None; `loose` takes a list for a tuple."""
+    """The path to the first difference of two values, or None; `loose` takes a list for a tuple."""
     if _equal(given, read):
         return None
     alike = type(given) is type(read) or (loose and isinstance(given, tuple) and isinstance(read, list))

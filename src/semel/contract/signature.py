@@ -274,20 +274,20 @@ def comparable(value: Any, ignored: Paths) -> bytes:
 def _write_only(schema: Mapping[str, Any]) -> frozenset[str]:
     """The arguments that hold, somewhere, what their JSON Schema calls write-only: a password."""
     properties = schema.get("properties", {})
-    return frozenset(name for name, place in properties.items() if _mentions(place, schema, set()))
+    return frozenset(name for name, part in properties.items() if _mentions(part, schema, set()))
 
 
-def _mentions(place: Any, root: Mapping[str, Any], seen: set[str]) -> bool:
-    if isinstance(place, list):
-        return any(_mentions(item, root, seen) for item in place)
-    if not isinstance(place, dict):
+def _mentions(part: Any, root: Mapping[str, Any], seen: set[str]) -> bool:
+    if isinstance(part, list):
+        return any(_mentions(item, root, seen) for item in part)
+    if not isinstance(part, dict):
         return False
-    reference = place.get("$ref")
+    reference = part.get("$ref")
     if isinstance(reference, str) and reference not in seen:
         seen.add(reference)
         if _mentions(root["$defs"][reference.removeprefix("#/$defs/")], root, seen):
             return True
-    return place.get("writeOnly") is True or any(_mentions(inner, root, seen) for inner in place.values())
+    return part.get("writeOnly") is True or any(_mentions(inner, root, seen) for inner in part.values())
 
 
 def _is_plain(kind: Any) -> bool:

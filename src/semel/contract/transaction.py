@@ -9,7 +9,7 @@ from typing import Any
 from semel.errors import ContractError, StoreUnavailable
 from semel.kernel.record import Reply, Settle
 
-# Why a record is in doubt whose tool got round what its connection refuses. Then nobody enters by itself.
+# Why a record is in doubt if its tool ended the transaction all the same. Only a person resolves that.
 ENDED_BY_TOOL = "the tool ended its transaction itself, so what it wrote may be committed or not"
 
 
@@ -54,7 +54,7 @@ def refusal(what: str) -> ContractError:
 
 
 class End:
-    """Of two endings of a transaction, a commit and a cancelled caller's, only the first counts."""
+    """A commit and a cancelled caller's roll-back may meet: only the first of the two counts."""
 
     def __init__(self, *, asynchronous: bool) -> None:
         self._asynchronous = asynchronous

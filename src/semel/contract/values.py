@@ -166,9 +166,9 @@ class _Shape:
             raise Unstorable(f"the result is nested deeper than {DEPTH_MAX} levels")
         if self._secret or secrecy.present_in(value):
             return self._dump_without_secrets(value, data)
-        place = shapes.difference(value, self._read(data))
-        if place is not None:
-            raise Unstorable(f"{_named(place)} does not read back equal; annotate it with its exact type")
+        path = shapes.difference(value, self._read(data))
+        if path is not None:
+            raise Unstorable(f"{_named(path)} does not read back equal; annotate it with its exact type")
         return data
 
     def _dump_without_secrets(self, value: Any, data: bytes) -> bytes:
@@ -226,8 +226,8 @@ def _exactly(kind: type) -> Fits:
 
 
 def _one_of(choices: list[Fits | None]) -> Fits | None:
-    known = [choice for choice in choices if choice is not None]
-    return (lambda value, depth: any(fit(value, depth) for fit in known)) if known == choices else None
+    checks = [choice for choice in choices if choice is not None]
+    return (lambda value, depth: any(fit(value, depth) for fit in checks)) if checks == choices else None
 
 
 def _dict_of(member: Fits | None) -> Fits | None:
@@ -261,8 +261,8 @@ def _is_deeper(written: Any, depth: int) -> bool:
     return depth == 0 or any(_is_deeper(member, depth - 1) for member in inside)
 
 
-def _named(place: tuple[str, ...]) -> str:
-    return f"the result's {'.'.join(place)}" if place else "the result"
+def _named(path: tuple[str, ...]) -> str:
+    return f"the result's {'.'.join(path)}" if path else "the result"
 
 
 def _spelled(kind: Any) -> str:

@@ -1,4 +1,4 @@
-"""Time and chance. Nothing else in Semel reads a clock or rolls dice, so a test can replace both."""
+"""Time and randomness. Nothing else in Semel reads a clock or draws numbers, so a test can replace both."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Happening(Protocol):
 
 
 class Clock(Protocol):
-    """Where time and chance come from."""
+    """Where time and random numbers come from."""
 
     runs: bool
     """Whether time passes by itself. Where it does not, nothing is done in the background."""
 
     def now_us(self) -> int:
-        """Microseconds since 1970, by the wall."""
+        """Microseconds since 1970, by the wall clock."""
 
     def monotonic(self) -> float:
         """Seconds that never step back; only differences mean something."""
@@ -47,19 +47,19 @@ class Clock(Protocol):
         """16 bytes that nobody can guess."""
 
 
-# Our own dice, not the module's: a program or its tests may have put those into a state that they count on.
-_dice = random.Random()
-os.register_at_fork(after_in_child=_dice.seed)
+# Our own generator, not the module's: a program or its tests may have seeded that one.
+_generator = random.Random()
+os.register_at_fork(after_in_child=_generator.seed)
 
 
 class SystemClock:
-    """The machine's own."""
+    """The machine's own clock and randomness."""
 
     runs = True
     now_us = staticmethod(lambda: time.time_ns() // 1000)
     monotonic = staticmethod(time.monotonic)
     sleep = staticmethod(time.sleep)
-    random = staticmethod(_dice.random)
+    random = staticmethod(_generator.random)
     token = staticmethod(lambda: os.urandom(16))
 
     async def asleep(self, seconds: float) -> None:

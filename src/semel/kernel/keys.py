@@ -66,7 +66,7 @@ class Uncanonical(ValueError):
         return f"{'.'.join(self.path) or 'the value'} {self.what}"
 
     def within(self, name: object) -> Uncanonical:
-        """The same complaint, seen from the container that holds the value under this name."""
+        """The same error, seen from the container that holds the value under this name."""
         self.path = (printable(name), *self.path)
         return self
 
@@ -86,7 +86,7 @@ Unfold = Callable[[Any], Any]
 def canonical(value: Any, *, depth_max: int = DEPTH_MAX, unfold: Unfold | None = None) -> bytes:
     """The bytes that are the same for equal values, in every process, and differ for different ones.
 
-    Raises Uncanonical, which names the place, for what has no such form: NaN and the infinities, NUL and lone
+    Raises Uncanonical, which names the path, for what has no such form: NaN and the infinities, NUL and lone
     surrogates in text, more than `depth_max` containers inside each other, types that nobody knows.
     """
     if type(value) is dict and _PLAIN.issuperset(map(type, value.values())):
@@ -129,9 +129,9 @@ class _Walk:
             if depth == 0:
                 raise Uncanonical(f"is nested deeper than {self._depth_max} levels")
             return container(self, value, depth - 1)
-        return self.walk(self._known(value), depth)
+        return self.walk(self._converted(value), depth)
 
-    def _known(self, value: Any) -> Any:
+    def _converted(self, value: Any) -> Any:
         """The same value as one of exactly the known types."""
         kind: Any = type(value)
         convert = _conversion(kind) or self._unfold
@@ -179,7 +179,7 @@ class Bag(list[Any]):
 
 
 def unknown(value: Any) -> UnknownType:
-    """The complaint that nobody knows this value's type."""
+    """The error for a value whose type nobody knows."""
     kind = type(value)
     return UnknownType(f"is of type {kind.__module__}.{kind.__qualname__}, which has no canonical form")
 

@@ -13,7 +13,7 @@ KEY_BYTES_MAX = 255
 # Conversation and step names go into every event of a call.
 NAME_BYTES_MAX = 512
 
-# Error texts are for people; a stack of HTML from a proxy is not.
+# Error texts are for people; the HTML page of a proxy is cut off.
 MESSAGE_CHARS_MAX = 2_000
 
 # Where an exception came from: a hundred frames with long names.

@@ -18,7 +18,7 @@ from semel.kernel.clock import Clock
 _RANDOM_BYTES = 16
 
 # Where process numbers mean the same, then pid and start time. The time in four bytes: ticks since the boot
-# come round after 497 days, and what is equal by chance is merely not noticed.
+# come round after 497 days. Where two are equal by chance, the lease decides.
 _IDENTITY = struct.Struct(">8sII")
 _TICKS = 1 << 32
 
@@ -56,12 +56,12 @@ def is_gone(of: bytes) -> bool:
 
 
 def _neighbour(of: bytes) -> tuple[int, int] | None:
-    """Pid and start of the process that made the token, if it is another one of this place."""
+    """Pid and start of the process that made the token, if it is another one of this pid space."""
     theirs, here = of[_RANDOM_BYTES:], _identity(os.getpid())
     if theirs == here or not here or len(theirs) != _IDENTITY.size:
         return None
-    place, pid, started = _IDENTITY.unpack(theirs)
-    return (pid, started) if place == here[: len(place)] else None
+    pid_space, pid, started = _IDENTITY.unpack(theirs)
+    return (pid, started) if pid_space == here[: len(pid_space)] else None
 
 
 def _process_is_gone(pid: int, started: int) -> bool:
@@ -79,21 +79,21 @@ def _process_is_gone(pid: int, started: int) -> bool:
     return stat.started % _TICKS != started or (stat.state in _DEAD and stat.threads <= 1)
 
 
-# By pid, because a child of a fork that no hook was told of is another process too.
+# Cached by pid, because a child of a fork that ran no hooks is another process too.
 @lru_cache(maxsize=1)
 def _identity(pid: int) -> bytes:
-    """Who this process is; nothing if it cannot be told."""
-    stat, place = _stat(pid), _place(pid)
-    if stat is None or place is None:
+    """The identity of this process; empty if /proc does not show it."""
+    stat, pid_space = _stat(pid), _pid_space(pid)
+    if stat is None or pid_space is None:
         return b""
-    return _IDENTITY.pack(place, pid, stat.started % _TICKS)
+    return _IDENTITY.pack(pid_space, pid, stat.started % _TICKS)
 
 
 # A descendant may get the number of an ancestor that is no more.
 os.register_at_fork(after_in_child=_identity.cache_clear)
 
 
-def _place(pid: int) -> bytes | None:
+def _pid_space(pid: int) -> bytes | None:
     """Where a pid and a start time mean the same process: one boot of one machine, one namespace of each."""
     if _numbers(pid) != [pid]:
         return None  # /proc shows another namespace, so the numbers in it are not those that we know
@@ -101,7 +101,7 @@ def _place(pid: int) -> bytes | None:
         _read("/etc/machine-id"),
         _read(f"{_PROC}/sys/kernel/random/boot_id"),
         _namespace("pid"),
-        _namespace("time"),  # start times are told by the clock of whoever reads them
+        _namespace("time"),  # /proc shows start times by the clock of the reader's namespace
     ]
     if not (parts[1] and parts[2]):
         return None

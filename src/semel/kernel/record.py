@@ -43,7 +43,7 @@ REFUSED_LATER = "a later entry was refused, which says nothing about the earlier
 # How a settled record says that it was not its owner who settled it; by whom is in `by`.
 RESOLVED, AMENDED = "resolved", "amended"
 
-# Who resolves when nobody does: what a probe says is no person's word.
+# `by` of a record that a probe resolved: such a record may not be amended.
 PROBE = "probe"
 
 
@@ -72,7 +72,7 @@ class CallRequest(NamedTuple):
 
 
 class Record(NamedTuple):
-    """What was asked, and how it stands."""
+    """A request, and what became of it so far."""
 
     request: CallRequest
     state: State
@@ -204,7 +204,7 @@ def closed(record: Record, now_us: int) -> bool:
 
 
 def amendable(record: Record) -> bool:
-    """Settled by a person's word: the one kind of settlement that may still change, by another such word."""
+    """Resolved as happened by a person: the only settlement that may still change, again by a person."""
     by_a_person = record.note == AMENDED or (record.note == RESOLVED and record.by != PROBE)
     return record.state is State.DONE and by_a_person
 
@@ -225,16 +225,16 @@ def apply(record: Record | None, command: Command, now_us: int) -> Record | None
 
 
 def _claim(record: Record | None, command: Any, now_us: int) -> Record | None:
-    asked, attempts, created_at, fence = command.request, 0, now_us, 0
+    request, attempts, created_at, fence = command.request, 0, now_us, 0
     if record is not None:
         fence = record.fence
         if closed(record, now_us):
             pass  # its history ended with its window
-        elif record.state is State.CLEARED and record.request.fingerprint == asked.fingerprint:
+        elif record.state is State.CLEARED and record.request.fingerprint == request.fingerprint:
             # A re-entry carries the first call's arguments, whatever the present call says.
-            asked, attempts, created_at = record.request, record.attempts, record.created_at
+            request, attempts, created_at = record.request, record.attempts, record.created_at
         elif record.state is State.RELEASED:
-            asked = asked._replace(id=record.request.id)
+            request = request._replace(id=record.request.id)
             attempts, created_at = record.attempts, record.created_at
         else:
             return None
@@ -243,11 +243,11 @@ def _claim(record: Record | None, command: Any, now_us: int) -> Record | None:
     if command.waiting:
         state, token = State.WAITING, command.token
         return Record(
-            asked, state, token, fence, attempts, 0, created_at, None, None, None, ends_at, None, "", ""
+            request, state, token, fence, attempts, 0, created_at, None, None, None, ends_at, None, "", ""
         )
     state, token, attempts = State.PENDING, command.token, attempts + 1
     return Record(
-        asked, state, token, fence, attempts, 1, created_at, now_us, ends_at, None, None, None, "", ""
+        request, state, token, fence, attempts, 1, created_at, now_us, ends_at, None, None, None, "", ""
     )
 
 
@@ -311,7 +311,7 @@ def _release(record: Record, command: Release, now_us: int) -> Record | None:
         return None
     if record.entries > 1:
         if record.note == REFUSED_LATER:
-            return None  # said before
+            return None  # marked so already
         return record._replace(state=State.IN_DOUBT, lease_until=None, note=REFUSED_LATER)
     return record._replace(
         state=State.RELEASED,
@@ -342,7 +342,7 @@ def _resolve(record: Record, command: Resolve, now_us: int) -> Record | None:
 def _amend(record: Record, command: Amend, now_us: int) -> Record | None:
     if record.token != command.seen or not amendable(record) or closed(record, now_us):
         return None
-    # When it was settled, and until when it is honoured, stays: only what it says changes.
+    # `settled_at` and `expires_at` stay as they are.
     return record._replace(token=command.token, outcome=command.outcome, note=AMENDED, by=command.by)
 
 

@@ -1,4 +1,4 @@
-"""Waiting for another thread, so that an interrupt at any place strands nobody.
+"""Waiting for another thread, so that an interrupt at any moment strands nobody.
 
 The standard library's Condition, Event and Semaphore take their locks in Python code: a ctrl-C between two of
 its lines leaves such a lock locked for good. The locks here are taken and released by single calls.
@@ -21,7 +21,7 @@ from semel.kernel.clock import SYSTEM
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Who waits is woken; this is for the one whose waker was interrupted on the way.
+# Waiting threads are woken; this bounds the wait of one whose waker was interrupted.
 _LOOK_AGAIN_S = 1.0
 
 
@@ -34,7 +34,7 @@ class WaitingThreads:
     """Threads that wait until something has come true."""
 
     def __init__(self) -> None:
-        self._shut: set[threading.Lock] = set()
+        self._locked: set[threading.Lock] = set()
 
     def wait(self, came_true: Callable[[], bool], seconds: float = inf) -> bool:
         """Whether it came true within so many seconds."""
@@ -42,7 +42,7 @@ class WaitingThreads:
         while not came_true():
             lock = threading.Lock()
             lock.acquire()
-            self._shut.add(lock)
+            self._locked.add(lock)
             try:
                 # Once more, because whoever made it true a moment ago did not see this lock.
                 if came_true():
@@ -52,37 +52,37 @@ class WaitingThreads:
                     return False
                 lock.acquire(timeout=min(left_s, _LOOK_AGAIN_S))
             finally:
-                self._shut.discard(lock)
+                self._locked.discard(lock)
         return True
 
     def open(self) -> None:
-        """Whoever waits looks again."""
-        while self._shut:
+        """Wake all waiting threads: each checks again whether it came true."""
+        while self._locked:
             try:
-                self._shut.pop().release()
+                self._locked.pop().release()
             except KeyError:
-                return  # another thread opened the last
+                return  # another thread released the last one
 
 
 class Flag:
-    """Up or not, for threads that wait until it is."""
+    """A threading.Event that an interrupt cannot leave locked."""
 
     def __init__(self) -> None:
         self._up = False
-        self._gates = WaitingThreads()
+        self._waiting = WaitingThreads()
 
     def is_set(self) -> bool:
         return self._up
 
     def set(self) -> None:
         self._up = True
-        self._gates.open()
+        self._waiting.open()
 
     def clear(self) -> None:
         self._up = False
 
     def wait(self, seconds: float = inf) -> bool:
-        return self._gates.wait(self.is_set, seconds)
+        return self._waiting.wait(self.is_set, seconds)
 
 
 # --- nobody waits for itself ----------------------------------------------------------------------
@@ -95,7 +95,7 @@ class ServingThread(threading.Thread):
 
 
 def _mark() -> threading.Lock:
-    """This thread's own: locked while it is in the middle of a store. In one call, as a handler may come."""
+    """This thread's mark, locked while it is in the middle of a store. In one call: a handler may come."""
     mark = getattr(_threads, "mark", None)
     return cast(threading.Lock, mark or _threads.__dict__.setdefault("mark", _new_mark()))
 
@@ -108,14 +108,14 @@ def _new_mark() -> threading.Lock:
 
 
 def is_inside() -> bool:
-    """Whether this thread is in the middle of a store, and whoever asks came in between."""
+    """Whether this thread is in the middle of a store, so that the code that asks interrupted it."""
     return _mark().locked()
 
 
 def alone() -> threading.Lock:
-    """What whoever begins something in a store holds by `with` until it is through.
+    """The mark to hold by `with` from the beginning of something in a store to its end.
 
-    StoreUnavailable where this thread is in the middle of such a thing: only it can end that, and it is here.
+    StoreUnavailable if this thread holds it already: it would wait for itself.
     """
     mark = _mark()
     if mark.locked():
@@ -129,7 +129,7 @@ def alone() -> threading.Lock:
 
 
 def inside() -> threading.Lock:
-    """The same for a part of it, which may be done alone as well."""
+    """The same for a part of it: not refused where this thread holds the mark already."""
     mark = _mark()
     return threading.Lock() if mark.locked() else mark
 

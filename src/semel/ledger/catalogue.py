@@ -135,15 +135,15 @@ class Sightings:
         """
         if contract not in self._waiting:
             return contract.terms
-        told = self._terms.get(contract)
-        if told is None:
-            told = self._terms[contract] = _with_returns(contract)
-        return told
+        terms = self._terms.get(contract)
+        if terms is None:
+            terms = self._terms[contract] = _with_returns(contract)
+        return terms
 
     def contract_of(self, name: str, version: str) -> Contract | None:
         """The contract itself, if this ledger has run it."""
-        wanted = major(version)
-        return next((each for each in list(self._due) if each.name == name and each.major == wanted), None)
+        number = major(version)
+        return next((each for each in list(self._due) if each.name == name and each.major == number), None)
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -233,14 +233,14 @@ def _stripped(schema: Any, names: set[str]) -> Any:
         return [_stripped(part, names) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    found = {word: _stripped(part, names) for word, part in schema.items()}
-    members = found.get("properties")
+    stripped = {word: _stripped(part, names) for word, part in schema.items()}
+    members = stripped.get("properties")
     if isinstance(members, dict):
-        found["properties"] = {
+        stripped["properties"] = {
             name: _silent(part) if name in names or _is_secret(part) else part
             for name, part in members.items()
         }
-    return found
+    return stripped
 
 
 def _silent(part: Any) -> Any:
@@ -252,8 +252,8 @@ def _is_secret(part: Any) -> bool:
 
 
 def major(version: str) -> int:
-    found = _PARTS.match(version)
-    return int(found[0]) if found else 0
+    match = _PARTS.match(version)
+    return int(match[0]) if match else 0
 
 
 def _order(version: str) -> tuple[int, ...]:
@@ -280,12 +280,12 @@ class ResultForm(NamedTuple):
 
 def results_of(store: Store, record: Record) -> ResultForm | None:
     """What a result of the record's tool looks like; None if neither the catalogue nor the record knows."""
-    asked = record.request
-    entry = find(store, asked.at.tenant, asked.tool)
-    sight = None if entry is None else entry.of(asked.version)
+    request = record.request
+    entry = find(store, request.at.tenant, request.tool)
+    sight = None if entry is None else entry.of(request.version)
     if sight is not None:
         return _form(sight.contract.get("result_schema"), sight.contract["secret"])
-    returns = from_json(asked.terms).get(RETURNS, {})
+    returns = from_json(request.terms).get(RETURNS, {})
     return _form(returns.get("schema"), returns.get("secret", ()))
 
 

@@ -46,7 +46,7 @@ class AnswerCounters:
     def reset(self) -> None:
         """Nothing is counted: as in a forked child, whose parent writes down what it counted."""
         self._hits: deque[tuple[Hit | Record, int]] = deque()
-        # Held by a thread on which a finaliser may count as well, which it does without waiting.
+        # Reentrant: a finaliser may count on the very thread that holds it.
         self._lock = threading.RLock()
         self._counting = False
         self._counts: dict[Hit, tuple[int, int]] = {}
@@ -97,7 +97,7 @@ class AnswerCounters:
             if isinstance(hit, Record):
                 if id(hit) not in replays:
                     replays[id(hit)] = hit, []
-                    self._add(_hit(hit), 0, 0)  # its place in the log: what came first is told first
+                    self._add(_hit(hit), 0, 0)  # counted below; added here, so that events keep their order
                 replays[id(hit)][1].append(now_us)
             else:
                 self._add(hit, 1, now_us)
@@ -118,17 +118,17 @@ class AnswerCounters:
 
 
 def _hit(record: Record) -> Hit:
-    asked = record.request
+    request = record.request
     return Hit(
         REPLAYED,
-        asked.at,
-        asked.tool,
-        asked.version,
-        asked.id,
+        request.at,
+        request.tool,
+        request.version,
+        request.id,
         record.state.value,
-        asked.conversation,
-        asked.step,
-        asked.principal,
+        request.conversation,
+        request.step,
+        request.principal,
     )
 
 

@@ -17,7 +17,7 @@ from semel.stores.index_names import KEYS
 # Enough to have met every tool that is in use; a million records would take longer than a person waits.
 _RECORDS_LOOKED_AT = 20_000
 
-# Whatever the score, it stands in the index.
+# Above every score in an index.
 _ANY_SCORE = (1 << 53) - 1
 
 _US_PER_DAY = 86_400_000_000
@@ -91,14 +91,14 @@ def _windows(store: Store, tenant: str) -> Iterator[Finding]:
         downstream_us, window_us = contract.get("downstream_us"), contract.get("window_us")
         if downstream_us is not None and window_us is not None and downstream_us < window_us:
             short.setdefault(record.request.tool, f"{words(downstream_us)}, the window is {words(window_us)}")
-    yield from (_short_window(tool, told) for tool, told in sorted(short.items()))
+    yield from (_short_window(tool, durations) for tool, durations in sorted(short.items()))
 
 
-def _short_window(tool: str, told: str) -> Finding:
+def _short_window(tool: str, durations: str) -> Finding:
     return Finding(
         "note",
         f"tool {tool}",
-        f"the downstream forgets keys after {told}: a later doubt is not retried but probed or parked",
+        f"the downstream forgets keys after {durations}: a later doubt is not retried but probed or parked",
         "Resolve doubts within that time, or give the tool a probe.",
     )
 

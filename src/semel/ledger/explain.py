@@ -38,23 +38,23 @@ def explained(record: Record, history: Sequence[Event], now_us: int) -> Explanat
     state = effective_state(record, now_us)
     if state is State.PENDING and owner.is_gone(record.token):
         state = State.IN_DOUBT  # whoever answers need not wait for the lease either
-    told: ExplanationJson = {
-        "known": known(record, history, now_us),
+    explanation: ExplanationJson = {
+        "known": summary(record, history, now_us),
         "attempt": record.attempts,
         "promised": promised(record, now_us),
         "choices": [AMEND] if _may_amend(record, now_us) else _CHOICES.get(state, []),
     }
     if state is State.IN_DOUBT:
-        told["since"] = rfc3339(_doubt_since(record, history, now_us))
-        told["question"] = question(record)
-    return told
+        explanation["since"] = rfc3339(_doubt_since(record, history, now_us))
+        explanation["question"] = question(record)
+    return explanation
 
 
 def _may_amend(record: Record, now_us: int) -> bool:
     return amendable(record) and not closed(record, now_us)
 
 
-def known(record: Record, history: Sequence[Event], now_us: int) -> str:
+def summary(record: Record, history: Sequence[Event], now_us: int) -> str:
     """What is known of it, in a sentence or two."""
     attempt = f"attempt {record.attempts} (fence {record.fence})"
     match effective_state(record, now_us):
@@ -82,8 +82,8 @@ def known(record: Record, history: Sequence[Event], now_us: int) -> str:
 def _doubt_since(record: Record, history: Sequence[Event], now_us: int) -> int | None:
     if record.lease_until is not None:
         return min(record.lease_until, now_us)  # a lease that still runs is that of a process that is gone
-    told = [event.at_us for event in history if event.kind in _DOUBTING]
-    return told[-1] if told else record.entered_at
+    times_us = [event.at_us for event in history if event.kind in _DOUBTING]
+    return times_us[-1] if times_us else record.entered_at
 
 
 def promised(record: Record, now_us: int) -> str:

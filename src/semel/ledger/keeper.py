@@ -44,7 +44,7 @@ _DEFERRED_MAX = 10_000
 # Events that the store did not take yet. Beyond this the oldest are given up.
 _OWED_MAX = 10_000
 
-# Not beside the first calls of a process, which want the store for themselves.
+# Not during the first calls of a process, which need the store.
 _CATALOGUE_AFTER_S = 1.0
 
 # A process that is killed loses the ages of so long. Windows are chosen from months of them.
@@ -247,7 +247,7 @@ class Keeper:
             self._owed.popleft()
 
     def _look_up(self, refused: list[Event]) -> None:
-        """Count the ages of these retries. No window hides one of them: what is not settled is kept."""
+        """Count the ages of these retries. Their records are unsettled, so no window has removed one."""
         for event in refused:
             record = self._store.perform(Look(Address(event.tenant, event.scope, event.key))).record
             if record is None or (event.state == OutcomeUnknown.code and _may_be_first(record, event.at_us)):
@@ -307,13 +307,13 @@ class Keeper:
             self._sweeper.seal(lambda: self._clock.monotonic() >= stop_at)
 
 
-def _may_be_first(record: Record, told_us: int) -> bool:
-    """Whether that may have been the answer to the first call itself, which is no retry.
+def _may_be_first(record: Record, answered_us: int) -> bool:
+    """Whether this answer may have gone to the first call itself, which is no retry.
 
-    It is told so when its tool could not tell, which seldom takes longer than a lease.
+    The first call gets it when its tool could not tell, which seldom takes longer than a lease.
     """
     lease_us: int = orjson.loads(record.request.terms).get("lease_us", 0)
-    return told_us - record.created_at <= lease_us
+    return answered_us - record.created_at <= lease_us
 
 
 _all: weakref.WeakSet[Keeper] = weakref.WeakSet()

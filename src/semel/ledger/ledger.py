@@ -46,7 +46,10 @@ def open(url: str | None = None, *, tenant: str = "default", clock: Clock = SYST
 
 
 def url_of_store(given: str | None) -> str:
-    """The URL that is meant. An empty one is not "none": a ledger elsewhere knows nothing of its keys."""
+    """The given URL, else `SEMEL_URL`, else the default.
+
+    An empty one is not replaced, and refused on opening: another store knows nothing of its keys.
+    """
     return os.environ.get("SEMEL_URL", DEFAULT_URL) if given is None else given
 
 

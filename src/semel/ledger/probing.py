@@ -59,7 +59,7 @@ SETTLED, CLEARED, UNDECIDED, OVERTAKEN = "settled", "cleared", "undecided", "ove
 
 @dataclass(frozen=True, slots=True)
 class ProbeReport:
-    """What became of those that were asked about. Whoever was overtaken by somebody else is in none."""
+    """What became of those that were asked about. What somebody else resolved first is in none."""
 
     settled: int  # it happened
     cleared: int  # it did not
@@ -69,7 +69,7 @@ class ProbeReport:
 class _ProbeAnswer(NamedTuple):
     """What a probe said, or what it raised instead."""
 
-    told: Any
+    value: Any
     error: BaseException | None = None
 
 
@@ -82,7 +82,7 @@ class _Again(NamedTuple):
 
 
 class Prober:
-    """`tell` hears of every answer; without it the log does. Neither gets arguments, results or messages.
+    """`tell` is called with every answer; by default it is logged. Never with arguments, results or messages.
 
     Records of the ledger's own tenant are asked about, or of those that `tenants` names before each round.
     ContractError if two contracts have one name and major version.
@@ -194,12 +194,12 @@ class Prober:
     # --- one record -------------------------------------------------------------------------------
 
     async def _probe(self, record: Record) -> str:
-        """How it ended. Whatever goes wrong here, the other records have their turn."""
+        """How it ended. An error puts off this record only: the others are probed too."""
         contract = self._contract_of(record)
         assert contract is not None
         try:
             answer = await self._ask(contract, record)
-            resolve = resolution(contract, record, answer.told, self._clock.token())
+            resolve = resolution(contract, record, answer.value, self._clock.token())
             if resolve is None:
                 return self._put_off(record, answer.error)
             reply = await self._store.aperform(resolve)
@@ -208,19 +208,19 @@ class Prober:
         self._undecided.pop(record.token, None)
         if not reply.applied:
             return OVERTAKEN
-        return self._told(SETTLED if resolve.happened else CLEARED, record)
+        return self._report(SETTLED if resolve.happened else CLEARED, record)
 
     def _put_off(self, record: Record, error: BaseException | None) -> str:
         """Asked again later, and later each time."""
-        known = self._undecided.get(record.token)
-        tries = known.tries + 1 if known else 1
+        again = self._undecided.get(record.token)
+        tries = again.tries + 1 if again else 1
         pause_s = min(_AGAIN_MAX_S, _AGAIN_S * 2.0 ** min(tries - 1, 10)) * (0.5 + self._clock.random() / 2)
         self._undecided[record.token] = _Again(tries, self._clock.monotonic() + pause_s)
-        return self._told(UNDECIDED, record, tries=tries, raised=error and type(error).__name__)
+        return self._report(UNDECIDED, record, tries=tries, raised=error and type(error).__name__)
 
-    def _told(self, end: str, record: Record, **more: Any) -> str:
-        asked = record.request
-        self._tell(f"probe.{end}", tenant=asked.at.tenant, tool=asked.tool, record_id=asked.id, **more)
+    def _report(self, end: str, record: Record, **more: Any) -> str:
+        request = record.request
+        self._tell(f"probe.{end}", tenant=request.at.tenant, tool=request.tool, record_id=request.id, **more)
         return end
 
     async def _ask(self, contract: Contract, record: Record) -> _ProbeAnswer:
@@ -233,7 +233,7 @@ class Prober:
             try:
                 done, _ = await asyncio.wait((asking,), timeout=self._limit_s)
             finally:
-                asking.cancel()  # nothing, once it is done; a thread goes on, and nobody listens
+                asking.cancel()  # no effect once it is done; a thread goes on, and its answer is dropped
             return asking.result() if done else _TOO_LATE
 
     def _begun(
@@ -260,19 +260,19 @@ class Prober:
         return running >= self._hanging_max
 
 
-async def _awaited(asked: Awaitable[Any]) -> _ProbeAnswer:
+async def _awaited(awaitable: Awaitable[Any]) -> _ProbeAnswer:
     try:
-        return _ProbeAnswer(await asked)
+        return _ProbeAnswer(await awaitable)
     except BaseException as error:  # also SystemExit, which would end the loop
         return _ProbeAnswer(CannotTell, error)
 
 
 def _called(ask: Callable[[], Any]) -> _ProbeAnswer:
     try:
-        told = ask()
+        value = ask()
     except BaseException as error:
         return _ProbeAnswer(CannotTell, error)
-    return asyncio.run(_awaited(told)) if inspect.isawaitable(told) else _ProbeAnswer(told)
+    return asyncio.run(_awaited(value)) if inspect.isawaitable(value) else _ProbeAnswer(value)
 
 
 def _on_a_thread(ask: Callable[[], _ProbeAnswer]) -> asyncio.Future[_ProbeAnswer]:
@@ -295,29 +295,29 @@ def contracts_in(module: ModuleType) -> list[Contract]:
     """The contracts of the tools that a module or one of its classes has, imported ones included."""
     named = list(vars(module).values())
     members = [member for each in named if isinstance(each, type) for member in vars(each).values()]
-    found = [getattr(getattr(each, "__func__", each), "contract", None) for each in (*named, *members)]
-    return [contract for contract in dict.fromkeys(found) if isinstance(contract, Contract)]
+    attributes = [getattr(getattr(each, "__func__", each), "contract", None) for each in (*named, *members)]
+    return [contract for contract in dict.fromkeys(attributes) if isinstance(contract, Contract)]
 
 
 def _sorted_out(
     contracts: Iterable[Contract],
 ) -> tuple[Mapping[tuple[str, str], Contract], list[str]]:
     """Those whose probe can be asked by tool and major version, and the tools of the others that have one."""
-    found: dict[tuple[str, str], Contract] = {}
+    probed: dict[tuple[str, str], Contract] = {}
     for contract in contracts:
         name = contract.name, _major(contract.version)
-        if contract.declared.probe is None or found.get(name) is contract:
+        if contract.declared.probe is None or probed.get(name) is contract:
             continue
-        if name in found:
+        if name in probed:
             raise ContractError(
                 f"Two contracts with a probe are called {contract.name!r}, version {name[1]}.",
                 corrective_action="Give one of the two another name.",
             )
         if not contract.ready:
             contract.check_late_names()
-        found[name] = contract
-    secretive = {name for name, contract in found.items() if _asks_for_secrets(contract)}
-    askable = {name: contract for name, contract in found.items() if name not in secretive}
+        probed[name] = contract
+    secretive = {name for name, contract in probed.items() if _asks_for_secrets(contract)}
+    askable = {name: contract for name, contract in probed.items() if name not in secretive}
     return askable, sorted(tool for tool, _ in secretive)
 
 

@@ -51,7 +51,7 @@ HAPPENED, DID_NOT_HAPPEN = "happened", "did_not_happen"
 NO_RESULT: Any = object()
 
 
-# Two people who correct one record in the same moment; the third finds it as it is by then.
+# Each try fails only if somebody else amended the record in between.
 _TRIES = 20
 
 
@@ -100,12 +100,12 @@ class Records:
             raise ValueError(f"state is one of {', '.join(STATES)}, not {state!r}")
         states = frozenset(_MEANT[state]) if state else frozenset()
         keys: Iterable[str | None] = (key,) if key is None else {key, explicit(self._tenant, key)}
-        found = [
+        records = [
             record
             for each in keys
             for record in self._store.ask(ListRecords(self._tenant, scope, states, each, tool, before, limit))
         ]
-        return found[:limit]
+        return records[:limit]
 
     def get(self, id: str) -> Record:
         record = self._store.ask(FindRecord(self._tenant, id))
@@ -134,7 +134,7 @@ class Records:
     def resolution(
         self, id: str, outcome: str, *, by: str, result: Any = NO_RESULT, fence: int | None = None
     ) -> Resolution:
-        """The same, and whether it was said before.
+        """The same, and whether this answer was given before.
 
         With a `fence` only the attempt that had it is answered for: an answer that was delayed, or sent again
         by a client, does not resolve the doubt of a later attempt.
@@ -170,7 +170,7 @@ class Records:
             raise RecordNotInDoubt(
                 f"Record {id} is not in doubt; nothing was changed.{_amending(reply.record)}"
             )
-        # A store asks again after a lost reply: then the token is ours, and nobody said it before us.
+        # Not `applied`: after a lost reply the store repeats the command, and the token is ours all the same.
         return Resolution(reply.record, reply.record.token != command.token, checked)
 
     def amend(self, id: str, *, by: str, result: Any) -> Record:
@@ -182,7 +182,7 @@ class Records:
         return self.amendment(id, by=by, result=result).record
 
     def amendment(self, id: str, *, by: str, result: Any) -> Resolution:
-        """The same, and whether it said so before."""
+        """The same, and whether the record had this result before."""
         if not by:
             raise ValueError("amending needs the name of the person who answers for it: by=…")
         outcome = _written(result)
@@ -233,29 +233,29 @@ class Records:
 
     def show(self, record: Record) -> RecordJson:
         """The record as JSON data for a person; arguments and result as they are stored."""
-        asked = record.request
+        request = record.request
         return {
-            "id": asked.id,
-            "scope": asked.at.scope,
-            "tool": asked.tool,
-            "version": asked.version,
-            "key": asked.at.key,
+            "id": request.id,
+            "scope": request.at.scope,
+            "tool": request.tool,
+            "version": request.version,
+            "key": request.at.key,
             "state": self.effective_state(record),
             "fence": record.fence,
             "attempts": record.attempts,
-            "conversation": asked.conversation,
-            "step": orjson.loads(asked.step),
-            "principal": asked.principal,
+            "conversation": request.conversation,
+            "step": orjson.loads(request.step),
+            "principal": request.principal,
             "created_at": rfc3339(record.created_at),
             "entered_at": rfc3339(record.entered_at),
             "lease_until": rfc3339(record.lease_until),
             "settled_at": rfc3339(record.settled_at),
             "expires_at": rfc3339(record.expires_at),
-            "arguments": from_json(asked.arguments),
+            "arguments": from_json(request.arguments),
             "outcome": from_json(record.outcome) if record.outcome else None,
             "note": record.note,
             "by": record.by,
-            "job_id": asked.job_id or None,
+            "job_id": request.job_id or None,
             "run_id": None,
             "contract": terms(record),
         }
@@ -263,9 +263,9 @@ class Records:
 
 def terms(record: Record) -> dict[str, Any]:
     """What the contract said when the key was claimed."""
-    known: dict[str, Any] = orjson.loads(record.request.terms)
-    known.pop(catalogue.RETURNS, None)
-    return known
+    contract_terms: dict[str, Any] = orjson.loads(record.request.terms)
+    contract_terms.pop(catalogue.RETURNS, None)
+    return contract_terms
 
 
 def _resolved_alike(record: Record, command: Resolve) -> bool:

@@ -38,7 +38,7 @@ class Attempt:
         self.at = at
         self.outer = outer  # the call whose tool made this one
         self.window_us = window_us
-        self.token: bytes | None = None  # while the key may be held by it, and its last word is not said
+        self.token: bytes | None = None  # while it may hold the key, and has not written its last word
         self.entered = False  # whether the tool may have begun
         self.record: Record | None = None  # as the store last gave it
         self.settled = False  # whether its answer is on record
@@ -73,7 +73,7 @@ def _task() -> asyncio.Task[Any] | None:
 
 
 class Running:
-    """Told by a set: whoever is interrupted on the way in or out is not miscounted."""
+    """Kept as a set, not a number: a call that is interrupted on its way in or out is not miscounted."""
 
     def __init__(self) -> None:
         self.calls: set[Attempt] = set()
@@ -116,8 +116,8 @@ class Running:
         Then a handler came in between two of their steps, or they are other tasks of this thread's loop: they
         can end once it goes on, and not before.
         """
-        thread, known = threading.get_ident(), set(_chain(innermost))
-        return any(call.thread == thread and call not in known for call in list(self.calls))
+        thread, own = threading.get_ident(), set(_chain(innermost))
+        return any(call.thread == thread and call not in own for call in list(self.calls))
 
     def excuse(self, innermost: Attempt | None) -> None:
         """Nobody waits for the call whose tool closes, and for those around it."""
