@@ -12,20 +12,15 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from semel.audit.duplicate_report import Duplicates
 from semel.audit.duplicates import CallPair, LateRepeat, LateRepeats, Made, NearRepeats, ToolDuplicates
 from semel.audit.events import Event
-from semel.audit.verify import Duplicates
+from semel.audit.pages import BEFORE_ALL, PAGE
 from semel.errors import StoreCorrupt
 from semel.kernel import answers
 from semel.kernel.clock import rfc3339
 from semel.kernel.durations import words
 from semel.stores.base import ReadEvents, Store
-
-# One page is read in milliseconds and takes about a megabyte.
-_PAGE = 1_000
-
-# Before every event, also before one that somebody added with a number that the store would not give.
-_FIRST = -(1 << 62)
 
 
 class LogPosition(NamedTuple):
@@ -35,7 +30,7 @@ class LogPosition(NamedTuple):
     seq: int
 
 
-BEGINNING = LogPosition(0, _FIRST)
+BEGINNING = LogPosition(0, BEFORE_ALL)
 
 
 class Part(NamedTuple):
@@ -45,11 +40,11 @@ class Part(NamedTuple):
     next: LogPosition | None
 
 
-def part(store: Store, tenant: str | None, after: LogPosition = BEGINNING, limit: int = _PAGE) -> Part:
+def part(store: Store, tenant: str | None, after: LogPosition = BEGINNING, limit: int = PAGE) -> Part:
     """The next events, at most so many: of one tenant, or of all."""
     found: list[answers.EventJson] = []
     for lane in range(after.lane, store.lanes):
-        seq = after.seq if lane == after.lane else _FIRST
+        seq = after.seq if lane == after.lane else BEFORE_ALL
         wanted = limit - len(found)
         events = store.ask(ReadEvents(seq, wanted, tenant, lane=lane))
         found += [line(event, lane) for event in events]

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 import orjson
 
-from semel.audit import export, verify
+from semel.audit import duplicate_report, export
 from semel.cli.operations import Data, Progress, Verdict
 from semel.errors import ResultInvalid
 from semel.flow import indexes
@@ -147,7 +147,7 @@ class StoreOperations:
         return [advice.as_data(each) for each in found]
 
     def duplicates(self, within: str, progress: Progress) -> Data:
-        found = verify.find_duplicates(self._store, self._tenant, within=within, progress=progress)
+        found = duplicate_report.find_duplicates(self._store, self._tenant, within=within, progress=progress)
         return export.duplicates(found)
 
     def events(self) -> Iterator[Data]:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from semel.audit import export, verify
+from semel.audit import duplicate_report, export
 from semel.audit.export import BEGINNING, LogPosition
 from semel.flow.problems import Problem
 from semel.flow.values import Page
@@ -33,7 +33,11 @@ async def find_duplicates(call: Exchange) -> HttpReply[DuplicatesJson]:
     query: DuplicatesQuery = call.query
     async with watching(call) as look:
         found = await asyncio.to_thread(
-            verify.find_duplicates, call.services.store, call.tenant, within=query.within, progress=look
+            duplicate_report.find_duplicates,
+            call.services.store,
+            call.tenant,
+            within=query.within,
+            progress=look,
         )
     return data(export.duplicates(found))
 

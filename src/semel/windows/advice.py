@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
+from semel.audit.duplicate_report import late_by_tool
 from semel.audit.duplicates import LateRepeats
-from semel.audit.verify import Progress, late_by_tool, records
+from semel.audit.pages import Progress, records
 from semel.call.guard import SCOPE
 from semel.kernel.answers import KeepsJson, WindowJson
 from semel.kernel.clock import rfc3339
