@@ -88,7 +88,7 @@ def late_by_tool(store: Store, tenant: str, progress: Progress = silent) -> dict
 def _late(
     store: Store, tenant: str, keys: set[str], progress: Progress, number: int
 ) -> dict[str, LateRepeats]:
-    """The log is read again where keys came twice: what settled them is behind the reader by then."""
+    """If keys came twice the log is read again, for what settled them before."""
     tools: dict[str, LateRepeats] = {}
     if not keys:
         return tools

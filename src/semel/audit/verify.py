@@ -27,7 +27,7 @@ from semel.audit.events import (
 )
 from semel.audit.leaves import newest, read
 from semel.audit.pages import BEFORE_ALL, PAGE, Progress, events_after, records, silent
-from semel.audit.questions import UNTOLD, asked_in, question_difference
+from semel.audit.questions import NO_EVENTS, question_difference, questions_in
 from semel.errors import StoreCorrupt
 from semel.kernel.record import Address, Look, Record
 from semel.questions.views import QUESTION_SCOPE, job_of_question, question_record_id
@@ -78,9 +78,7 @@ class Verification:
     breaks: list[Break] = field(default_factory=list)
     differences: list[Difference] = field(default_factory=list)
     heads: dict[int, Seal] = field(default_factory=dict)  # by lane: the last seal of each chain
-    kept: dict[bytes, Seal] = field(
-        default_factory=dict
-    )  # heads that were asked for, and the seals that they are
+    kept: dict[bytes, Seal] = field(default_factory=dict)  # of the heads that were given, by hash
 
     @property
     def head(self) -> Seal | None:
@@ -91,15 +89,15 @@ class Verification:
     def whole(self) -> bool:
         return not (self.break_count or self.difference_count)
 
-    def broken(self, found: Break) -> None:
+    def broken(self, break_: Break) -> None:
         self.break_count += 1
         if len(self.breaks) < _EXAMPLES:
-            self.breaks.append(found)
+            self.breaks.append(break_)
 
-    def differs(self, found: Difference) -> None:
+    def differs(self, difference: Difference) -> None:
         self.difference_count += 1
         if len(self.differences) < _EXAMPLES:
-            self.differences.append(found)
+            self.differences.append(difference)
 
 
 def verify(
@@ -123,7 +121,7 @@ class _Verifier:
     ) -> None:
         self._store = store
         self._tenants = set(tenants)
-        self._wanted = set(heads)
+        self._kept_heads = set(heads)
         self._progress = progress
         self._report = Verification()
         self._lane = 0
@@ -150,7 +148,7 @@ class _Verifier:
         self._walk_tail(last)
 
     def _walk_tail(self, last_seq: int) -> None:
-        """The newest events wait for their seal, but not for long."""
+        """Events without a seal are counted; those that have waited too long for one are a break."""
         due_us, late, first = self._began_us - _SEALED_WITHIN_US, 0, None
         for event in self._seen(events_after(self._store, last_seq, lane=self._lane)):
             self._report.unsealed += 1
@@ -178,7 +176,7 @@ class _Verifier:
                 self._check(seal, previous)
                 report.seals += 1
                 report.heads[self._lane] = previous = seal
-                if seal.hash in self._wanted:
+                if seal.hash in self._kept_heads:
                     report.kept[seal.hash] = seal
         return previous.last_seq if previous else BEFORE_ALL
 
@@ -192,7 +190,7 @@ class _Verifier:
         self._report.broken(Break(missing, None, "missing", f"{which} made, and removed since."))
 
     def _miss_heads(self) -> None:
-        for lost in sorted(self._wanted - self._report.kept.keys()):
+        for lost in sorted(self._kept_heads - self._report.kept.keys()):
             text = (
                 f"No seal has the hash {lost.hex()}: since that head was kept the chain was cut off before "
                 "it, or written anew. Whoever could do that could change every event; a copy of the store "
@@ -272,7 +270,7 @@ class _Verifier:
             self._report.differs(Difference(tenant, record_id, difference))
 
     def _compare(self, at: Address, record_id: str) -> None:
-        """Compare the record with its story; the two are read one after the other, so a change asks again."""
+        """Compare the record with its story; they are read one after the other, so again if they differ."""
         for _ in range(_LOOKS):
             record = self._store.perform(Look(at)).record
             lines = list(events_after(self._store, BEFORE_ALL, at.tenant, record_id))
@@ -304,11 +302,11 @@ class _Verifier:
 
     def _compare_unmentioned(self) -> None:
         for tenant in sorted(self._tenants):
-            for job_id, asked_us in asked_in(self._store, tenant):
+            for job_id, asked_us in questions_in(self._store, tenant):
                 record_id = question_record_id(job_id)
                 mentioned = self._store.ask(ReadEvents(BEFORE_ALL, 1, tenant, record_id))
                 if not mentioned and not self._kept_no_more(asked_us):
-                    self._report.differs(Difference(tenant, record_id, UNTOLD))
+                    self._report.differs(Difference(tenant, record_id, NO_EVENTS))
             for record in records(self._store, tenant):
                 mentioned = self._store.ask(ReadEvents(BEFORE_ALL, 1, tenant, record.request.id))
                 if not mentioned and not self._began_before(record, []):
