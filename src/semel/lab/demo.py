@@ -46,7 +46,7 @@ class DemoAttempt:
     number: int
     pid: int
     ended: str  # killed, refused, reported
-    point: str  # where it was killed, else ""
+    place: str  # where it was killed, else "": a crash point; so named in the JSON of `semel demo`
     answer: str  # a code, or the refund it reported
     refunds: int
 
