@@ -146,13 +146,13 @@ class RawSelect:
         self._read = 0
 
     def round(self, count: int) -> float:
-        execute, found = self.connection.execute, 0
+        execute, rows = self.connection.execute, 0
         addresses = [("default", "tool", self._keys[i % len(self._keys)]) for i in range(count)]
         began = perf_counter()
         for address in addresses:
-            found += execute(SELECT, address).fetchone() is not None
+            rows += execute(SELECT, address).fetchone() is not None
         took = perf_counter() - began
-        self._read += found
+        self._read += rows
         return took / count
 
     def did(self) -> dict[str, int]:

@@ -81,16 +81,16 @@ class Pgbench:
 
     def round(self, count: int) -> float:
         each = count // self._clients
-        told = subprocess.run(
+        output = subprocess.run(
             [*self._command(), "-t", str(each)],
             check=True,
             capture_output=True,
             text=True,
             env={**os.environ, "PGOPTIONS": f"-c search_path={self.schema}"},
         ).stdout
-        rate, done = _RATE.search(told), _DONE.search(told)
+        rate, done = _RATE.search(output), _DONE.search(output)
         if rate is None or done is None or int(done[1]) != each * self._clients:
-            raise RuntimeError(f"pgbench did not do its work: {' '.join(told.split())}")
+            raise RuntimeError(f"pgbench did not do its work: {' '.join(output.split())}")
         return 1 / float(rate[1])
 
     def _command(self) -> list[str]:
@@ -119,7 +119,7 @@ def counted(connection: psycopg.Connection[tuple[int]]) -> dict[str, int]:
     """Settled records, and the events that say so."""
     records = "SELECT count(*) FROM records WHERE state = 'done'"
     events = "SELECT count(*) FROM events WHERE kind <> 'dedup_hit'"
-    settled, told = (connection.execute(each).fetchone() for each in (records, events))
+    settled, written = (connection.execute(each).fetchone() for each in (records, events))
     assert settled is not None
-    assert told is not None
-    return {"settled": settled[0], "events": told[0]}
+    assert written is not None
+    return {"settled": settled[0], "events": written[0]}

@@ -49,20 +49,20 @@ class RequestWriter:
         for number in range(self._made, self._made + count):
             at, token = Address("default", "tool", key_of(number)), SYSTEM.token()
             settle = Settle(at, token, State.DONE, OUTCOME, WINDOW_US)
-            claim = Claim(asked(at, token), token, LEASE_US)
+            claim = Claim(call_request(at, token), token, LEASE_US)
             self._translator.hold(claim, apply(None, claim, 0))
             yield CallRequests(self._words(claim), self._words(settle))
         self._made += count
 
     def claim(self, at: Address) -> Words:
         token = SYSTEM.token()
-        return self._words(Claim(asked(at, token), token, LEASE_US))
+        return self._words(Claim(call_request(at, token), token, LEASE_US))
 
     def _words(self, command: Claim | Settle) -> Words:
         return list(self._translator.request(command).words())
 
 
-def asked(at: Address, token: bytes) -> CallRequest:
+def call_request(at: Address, token: bytes) -> CallRequest:
     return CallRequest(
         at, f"rec_{token.hex()}", "refund", "2.1.0", token + token, ARGUMENTS, TERMS, "conv-42",
         '["refund-1"]', "support-bot", "",
@@ -144,7 +144,7 @@ def gets(ledger: Ledger, prefix: str) -> list[Words]:
 
 
 def claims(ledger: Ledger, server: RedisServer, prefix: str) -> list[Words]:
-    """For each record of the ledger the words that claim its key, and are told its settlement."""
+    """For each record of the ledger the words that claim its key, and are answered with its settlement."""
     writer = RequestWriter(ledger.store, server, prefix)
     return [writer.claim(record.request.at) for record in ledger.records.list(limit=100)]
 
@@ -165,9 +165,9 @@ class Reads:
 
     def round(self, count: int) -> float:
         execute: Any = self._client.execute_command
-        said = [self._words[number % len(self._words)] for number in range(count)]
+        commands = [self._words[number % len(self._words)] for number in range(count)]
         began = perf_counter()
-        answers = [execute(*words) for words in said]
+        answers = [execute(*words) for words in commands]
         took = perf_counter() - began
         self._read += sum(map(_tells, answers))
         return took / count
@@ -190,13 +190,13 @@ class AsyncReads:
         self._client = redis.asyncio.Redis(port=server.port)
 
     def round(self, count: int) -> float:
-        said = [self._words[number % len(self._words)] for number in range(count)]
-        return self._runner.run(self._all(said)) / count
+        commands = [self._words[number % len(self._words)] for number in range(count)]
+        return self._runner.run(self._all(commands)) / count
 
-    async def _all(self, said: list[Words]) -> float:
+    async def _all(self, commands: list[Words]) -> float:
         execute: Any = self._client.execute_command
         began = perf_counter()
-        answers = [await execute(*words) for words in said]
+        answers = [await execute(*words) for words in commands]
         took = perf_counter() - began
         self._read += sum(map(_tells, answers))
         return took

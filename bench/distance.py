@@ -1,7 +1,7 @@
 """Distance to a server: a process between it and its clients that hands everything on a little later.
 
 A process of its own, so that it takes no time from the callers that are measured. What arrives while other
-bytes are on their way is not held up by them: a link has a length, not a width.
+bytes are on their way is not held up by them: it delays, and limits no rate.
 
 `python -m bench.distance PORT DELAY_S` prints its own port. It ends when its standard input does.
 """
@@ -102,7 +102,7 @@ class DelayedLink:
             data = b""
         target = self._other[end]
         if not data:
-            # What it said before still arrives; then the other side is told.
+            # What was sent before still arrives; then the other side sees the end.
             del self._other[end]
         self._on_its_way.append((perf_counter() + self._delay_s, target, data))
 

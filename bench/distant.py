@@ -21,9 +21,9 @@ _CALLERS = {
 }
 
 
-def distant_rows(name: str, title: str, said: str) -> tuple[Row, ...]:
+def distant_rows(name: str, title: str, command: str) -> tuple[Row, ...]:
     """How far it really was, and then what a guarded call took."""
-    nothing = f"{title} 1 ms away: one {said} by hand"
+    nothing = f"{title} 1 ms away: one {command} by hand"
     empty = Row(f"{name}-distance-empty", nothing, Unit.MILLISECONDS, None, EmptyRoundTrips.name)
     return empty, *(row for side in _CALLERS for row in _rows(name, title, side))
 
@@ -42,17 +42,17 @@ class EmptyRoundTrips:
 
     def __init__(self, ask: Callable[[], object], close: Callable[[], None]) -> None:
         self._ask, self._close = ask, close
-        self._asked = 0
+        self._round_trips = 0
 
     def round(self, count: int) -> float:
-        self._asked += count
+        self._round_trips += count
         began = perf_counter()
         for _ in range(count):
             self._ask()
         return (perf_counter() - began) / count
 
     def did(self) -> dict[str, int]:
-        return {"round trips": self._asked}
+        return {"round trips": self._round_trips}
 
     def close(self) -> None:
         self._close()

@@ -131,9 +131,9 @@ def _many_tenants(resources: ExperimentResources) -> Iterator[Side]:
     yield Starts("many", url, served, many, connections=CONNECTIONS)
     yield Starts("one", url, served, tenants(1, "one"), connections=CONNECTIONS, limit=NO_LIMIT)
     whose = tenants(1, "known")
-    known = [_gateway(resources, url)]
+    authenticated = [_gateway(resources, url)]
     key = api_key(url, whose[0])
-    yield Starts("known", url, known, whose, connections=CONNECTIONS, limit=NO_LIMIT, api_key=key)
+    yield Starts("known", url, authenticated, whose, connections=CONNECTIONS, limit=NO_LIMIT, api_key=key)
 
 
 def _latency(resources: ExperimentResources) -> Iterator[Side]:

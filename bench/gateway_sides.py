@@ -84,9 +84,9 @@ class HttpServer:
 
     def memory_bytes(self) -> int:
         """What the process holds in memory."""
-        told = Path(f"/proc/{self._process.pid}/statm")
-        if told.exists():
-            return int(told.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        statm = Path(f"/proc/{self._process.pid}/statm")
+        if statm.exists():
+            return int(statm.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
         command = ["ps", "-o", "rss=", "-p", str(self._process.pid)]
         return 1024 * int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
@@ -247,10 +247,10 @@ class BareWrites:
         return took / count
 
     def did(self) -> dict[str, int]:
-        found = sum(self._found(tenant) for tenant in self._whose)
-        return {"answers": len(self._written), "documents": found}
+        documents = sum(self._documents(tenant) for tenant in self._whose)
+        return {"answers": len(self._written), "documents": documents}
 
-    def _found(self, tenant: str) -> int:
+    def _documents(self, tenant: str) -> int:
         ids = [id_ for id_, whose in self._written.items() if whose == tenant]
         batches = [tuple(ids[at : at + _BATCH]) for at in range(0, len(ids), _BATCH)]
         return sum(len(self._store.ask(Fetch(tenant, batch)).documents) for batch in batches)

@@ -42,7 +42,7 @@ def remember_in_redis(server: RedisServer, prefix: str, count: int) -> None:
 
 
 def _file_as_closing(store: Any, server: RedisServer) -> None:
-    """As the sweeper leaves them who has passed: settled records stand by the end of their windows."""
+    """As the sweeper leaves them: settled records are indexed by the end of their windows."""
     closes_at = SYSTEM.now_us() + _WINDOW_US
     client: Any = redis.Redis(port=server.port)
     for lane in store._translator.lanes:

@@ -24,8 +24,8 @@ class HttpReply(NamedTuple):
 
 def request(method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
     """The whole request as it goes over the wire."""
-    said = {"Host": HOST, **headers, "Content-Length": str(len(body))}
-    lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in said.items()), "", ""]
+    fields = {"Host": HOST, **headers, "Content-Length": str(len(body))}
+    lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items()), "", ""]
     return "\r\n".join(lines).encode() + body
 
 

@@ -45,11 +45,11 @@ def measure(
         report = BenchReport(quick, machine(inside))
         shared = RunResources(Path(inside).resolve(), ending, report.machine)
         missing: set[str | None] = set()
-        for experiment, wanted in chosen:
+        for experiment, chosen_rows in chosen:
             if experiment.needs in missing:
                 continue
             try:
-                _measure_one(experiment, wanted, shared, report, step)
+                _measure_one(experiment, chosen_rows, shared, report, step)
             except ServerMissing as why:
                 missing.add(experiment.needs)
                 report.left_out.append(f"The rows of {experiment.needs} are left out. {why}")
@@ -66,7 +66,7 @@ def choose(rows: Sequence[str] | None) -> list[tuple[Experiment, tuple[Row, ...]
     unknown = set(rows or ()) - set(names())
     if unknown:
         raise ValueError(f"There is no row {', '.join(sorted(unknown))}; there are {', '.join(names())}.")
-    return [(one, wanted) for one in EXPERIMENTS if (wanted := one.chosen(rows or None))]
+    return [(one, chosen_rows) for one in EXPERIMENTS if (chosen_rows := one.chosen(rows or None))]
 
 
 def _rounds(quick: bool) -> int:
@@ -86,7 +86,7 @@ class _StepCounter:
 
 def _measure_one(
     experiment: Experiment,
-    wanted: tuple[Row, ...],
+    chosen_rows: tuple[Row, ...],
     shared: RunResources,
     report: BenchReport,
     step: _StepCounter,
@@ -101,7 +101,7 @@ def _measure_one(
             opened.callback(side.close)
             sides.append(side)
         samples = _samples(sides, count, _rounds(report.quick), lambda: step(experiment.name))
-        report.figures.extend(figure(row, samples) for row in wanted)
+        report.figures.extend(figure(row, samples) for row in chosen_rows)
         report.did[experiment.name] = {side.name: side.did() for side in sides}
 
 
@@ -147,8 +147,8 @@ def file_system(directory: str, mounts: str = "/proc/self/mounts") -> str:
         return "unknown"
     here = os.path.realpath(directory)
     # The last mount on the longest path that leads here is the one that is seen.
-    found = [(len(at), order, kind) for order, (at, kind) in enumerate(_mounted(lines)) if _leads(at, here)]
-    return max(found)[2] if found else "unknown"
+    leading = [(len(at), order, kind) for order, (at, kind) in enumerate(_mounted(lines)) if _leads(at, here)]
+    return max(leading)[2] if leading else "unknown"
 
 
 def _mounted(lines: list[str]) -> list[tuple[str, str]]:

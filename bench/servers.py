@@ -72,8 +72,8 @@ class PrivateServer(ABC):
         """Whether clients are served."""
 
     def _last_words(self) -> str:
-        said = (self.directory / "log").read_text(encoding="utf-8", errors="replace")
-        return " ".join(said.split())[-_LOG_CHARACTERS:]
+        log = (self.directory / "log").read_text(encoding="utf-8", errors="replace")
+        return " ".join(log.split())[-_LOG_CHARACTERS:]
 
     def __enter__(self) -> Self:
         return self
@@ -109,8 +109,8 @@ class RedisServer(PrivateServer):
     def __init__(self, directory: Path) -> None:
         binary = redis_binary()
         super().__init__(directory)
-        said = {**self.settings, "port": str(self.port), "dir": str(directory)}
-        self._start([binary, *(word for name, value in said.items() for word in (f"--{name}", value))])
+        settings = {**self.settings, "port": str(self.port), "dir": str(directory)}
+        self._start([binary, *(word for name, value in settings.items() for word in (f"--{name}", value))])
 
     def _answers(self) -> bool:
         try:
@@ -140,13 +140,13 @@ class PostgresServer(PrivateServer):
         self.binaries = postgres_binaries()
         super().__init__(directory)
         self._make()
-        said = {
+        settings = {
             "listen_addresses": "127.0.0.1",
             "port": str(self.port),
             "unix_socket_directories": "",
             "max_connections": "200",
         }
-        options = [word for name, value in said.items() for word in ("-c", f"{name}={value}")]
+        options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         self._start([str(self.binaries / "postgres"), "-D", str(directory / "data"), *options])
 
     def _make(self) -> None:
@@ -160,8 +160,8 @@ class PostgresServer(PrivateServer):
             **self._as_user,
         )
         if made.returncode != 0:
-            said = " ".join(made.stderr.decode(errors="replace").split())[-_LOG_CHARACTERS:]
-            raise ServerMissing(f"PostgreSQL cannot begin a database in {self.directory}: {said}")
+            error = " ".join(made.stderr.decode(errors="replace").split())[-_LOG_CHARACTERS:]
+            raise ServerMissing(f"PostgreSQL cannot begin a database in {self.directory}: {error}")
 
     def _answers(self) -> bool:
         asking = [str(self.binaries / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
@@ -182,23 +182,23 @@ class PostgresServer(PrivateServer):
 
 def redis_binary() -> str:
     """Where redis-server is; ServerMissing if it is not, or nobody could talk to it."""
-    found = shutil.which("redis-server")
-    if found is None:
+    binary = shutil.which("redis-server")
+    if binary is None:
         raise ServerMissing("Redis is not installed: apt-get install redis-server")
     # The store needs hiredis; redis-py is what it is compared with.
     _need("Redis", hiredis="redis", redis="dev")
-    return found
+    return binary
 
 
 def postgres_binaries() -> Path:
     """Where PostgreSQL's programs are: on the path, or where Debian puts them, the newest first."""
-    found = shutil.which("initdb")
+    initdb = shutil.which("initdb")
     debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
-    if found is None and not debian:
+    if initdb is None and not debian:
         raise ServerMissing("PostgreSQL is not installed: apt-get install postgresql")
     _need("PostgreSQL", psycopg="postgres")
     # On the path it is often a link: the other programs are where it leads to.
-    where = (Path(found).resolve() if found else debian[-1]).parent
+    where = (Path(initdb).resolve() if initdb else debian[-1]).parent
     if not (where / "pgbench").exists():
         raise ServerMissing("pgbench is not installed: apt-get install postgresql-contrib")
     return where
@@ -219,9 +219,9 @@ def free_port() -> int:
 
 
 def _version(binary: str) -> str:
-    said = subprocess.run([binary, "--version"], check=False, capture_output=True, text=True).stdout
-    found = re.search(r"\d+(\.\d+)+", said)
-    return found.group() if found else "of unknown version"
+    output = subprocess.run([binary, "--version"], check=False, capture_output=True, text=True).stdout
+    version = re.search(r"\d+(\.\d+)+", output)
+    return version.group() if version else "of unknown version"
 
 
 def _give(directory: Path, names: Sequence[str]) -> dict[str, Any]:

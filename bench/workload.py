@@ -85,10 +85,10 @@ def remember(store: Store, count: int) -> None:
     for _ in range(count):
         key = (SYSTEM.token() + SYSTEM.token()).hex()
         at, token = Address("default", "tool", key), SYSTEM.token()
-        asked = CallRequest(
+        request = CallRequest(
             at, "rec_" + token.hex(), "refund", "2.1.0", token + token, b"{}", "{}", "history", "[]", "", ""
         )
-        store.perform(Claim(asked, token, _LEASE_US))
+        store.perform(Claim(request, token, _LEASE_US))
         store.perform(Settle(at, token, State.DONE, b'{"refund_id":"r"}', _WINDOW_US))
 
 
@@ -97,10 +97,10 @@ def leave_in_doubt(store: Store, count: int) -> None:
     for _ in range(count):
         key = (SYSTEM.token() + SYSTEM.token()).hex()
         at, token = Address("default", "tool", key), SYSTEM.token()
-        asked = CallRequest(
+        request = CallRequest(
             at, "rec_" + token.hex(), "refund", "2.1.0", token + token, b"{}", "{}", "doubt", "[]", "", ""
         )
-        store.perform(Claim(asked, token, _LEASE_US))
+        store.perform(Claim(request, token, _LEASE_US))
         store.perform(Park(at, token, "the tool ended with TimeoutError"))
 
 

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import pytest
 
 import semel
+from semel.audit.duplicate_report import find_duplicates
 from semel.audit.events import GENESIS, Event, chain, fold, new_event, told_by
-from semel.audit.verify import find_duplicates, verify
+from semel.audit.verify import verify
 from semel.errors import StoreCorrupt, StoreUnavailable
 from semel.kernel.clock import SYSTEM, Clock
 from semel.kernel.record import Address, State

@@ -10,7 +10,7 @@ import pytest
 
 from semel.flow.document_store import DocumentStore
 from semel.flow.problems import Problem
-from semel.gateway.auth import CACHED_S, ApiKeys, KeyDoor, KeyRefused
+from semel.gateway.auth import CACHED_S, ApiKeys, KeyAuthenticator, KeyRefused
 from semel.gateway.incoming import Incoming
 from semel.gateway.routes import ROUTES, Route
 from semel.gateway.settings import GatewaySettings, HostRefused
@@ -36,13 +36,13 @@ class Keys:
         self.clock = FakeClock()
         self.store = MemoryStore(clock=self.clock)
         self.keys = ApiKeys(DocumentStore(self.store))
-        self.door = KeyDoor(self.keys, self.clock)
+        self.authenticator = KeyAuthenticator(self.keys, self.clock)
 
     def make(self, *roles: str, tenant: str = "acme") -> str:
         return asyncio.run(self.keys.create(tenant, "ann", roles or ("admin",)))[1]
 
     def enter(self, *headers: tuple[bytes, bytes]) -> Any:
-        return asyncio.run(self.door.caller(request(*headers)))
+        return asyncio.run(self.authenticator.caller(request(*headers)))
 
     def refuse(self, *headers: tuple[bytes, bytes]) -> None:
         with pytest.raises(Problem) as refusal:

@@ -30,7 +30,7 @@ from semel.stores.base import Store
 from semel.stores.memory import MemoryStore
 from semel.testing import FlakyStore
 from semel.windows.advice import advise
-from semel.windows.age_counters import KEY, AgeCounters, Subject, pages
+from semel.windows.age_counters import KEY, AgeCounters, Subject, read_ages
 from semel.windows.ages import Ages
 from tests.commands import AT, A, B, claim, park, settle
 from tests.gateway.conftest import Serve, define, start_run
@@ -166,7 +166,7 @@ def test_ages_of_keys_that_came_again_are_in_the_store_when_the_gateway_has_stop
             start_run(client, key="order-1")
         while not value(client, "semel_retry_age_seconds_count", tool="run"):
             pass  # it is looked up beside the answer
-    [page] = pages(store, "default")
+    [page] = read_ages(store, "default")
     assert (page.kind, page.name, page.ages.retries) == (KEY, "run", 1)
     assert page.ages.window_us == 7 * DAY_US
     [advice] = advise(store, "default")
@@ -199,7 +199,7 @@ def test_ages_wait_for_a_store_that_is_away(serve: Serve) -> None:
     asyncio.run(merge_ages(served.services))
     store.down = False
     asyncio.run(merge_ages(served.services))
-    assert [page.ages.retries for page in pages(store, "acme")] == [1]
+    assert [page.ages.retries for page in read_ages(store, "acme")] == [1]
 
 
 class Broken(FlakyStore):
@@ -218,7 +218,7 @@ def test_a_gateway_stops_also_if_its_ages_cannot_be_merged() -> None:
         services.metrics.ages.add(Subject("acme", KEY, "run"), ages)
         store.down = True
     store.down = False
-    assert pages(store, "acme") == []
+    assert read_ages(store, "acme") == []
 
 
 def test_gauges_say_what_waits_for_people_and_for_the_bus(serve: Serve) -> None:

@@ -90,7 +90,7 @@ def test_the_runbook_of_admission_works_on_a_gateway_that_runs_and_leaves_nothin
     client = gateway.client(X_API_Key=key)
     assert client.put("/api/v1/tenants/acme", json={"max_concurrent_runs": 7}).status_code == 200
     names = check_passed(semel("runbook", "admission", "--json", "--server", gateway.url, SEMEL_API_KEY=key))
-    assert {"the tenant has room for 1 run", "429 says that the tenant is full"} <= set(names)
+    assert {"the tenant's limit is 1 run", "429 says that the tenant is full"} <= set(names)
     assert client.get("/api/v1/tenant").json() == {"tenant": "acme", "max_concurrent_runs": 7}
     assert run_ids(client, status="running") == []
     assert client.get("/api/v1/workflows").json()["items"] == []

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import http
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,10 @@ MAY_KNOW_STATUSES = (
 # Round hundreds are many a number; the others are hardly ever anything else.
 STATUSES = frozenset(http.HTTPStatus) - {100, 200, 300, 400, 500}
 
+# A class has a name of its own in the library, so that a reader who meets it knows which one is meant. Aside:
+# names that an integration shares with another one because its users import them by that name.
+SHARED_CLASS_NAMES: dict[str, set[str]] = {}  # by name: the modules that may each have one
+
 NAMELESS = {"utils", "util", "common", "helpers", "helper", "manager", "managers", "misc"}
 
 # Longer than nine in ten functions of the code we admire by far; such a function tells two stories.
@@ -213,6 +218,16 @@ def _lines_of_code(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return whole - (ast.get_docstring(node, clean=False) or "").count("\n")
 
 
+def repeated_classes(modules: Iterable[source.Module]) -> list[str]:
+    """Each class whose name another class has too, wherever in its module it stands."""
+    lines: dict[str, list[str]] = {}
+    for module in modules:
+        for node in source.classes(module):
+            if module.name not in SHARED_CLASS_NAMES.get(node.name, set()):
+                lines.setdefault(node.name, []).append(module.at(node))
+    return [f"{name} at {', '.join(at)}" for name, at in lines.items() if len(at) > 1]
+
+
 def machine_words(text: str) -> list[str]:
     return [found.group() for pattern in (MACHINE_PATH, REGISTRY) for found in pattern.finditer(text)]
 
@@ -255,6 +270,10 @@ def test_every_public_name_is_listed_and_every_listed_one_is_there() -> None:
 
 def test_no_module_is_named_after_nothing() -> None:
     assert [name for name in MODULES | BENCH if NAMELESS & set(name.split("."))] == []
+
+
+def test_every_class_has_a_name_of_its_own() -> None:
+    assert repeated_classes(MODULES.values()) == []
 
 
 def test_atomic_steps_are_sql_files_not_strings() -> None:
@@ -399,6 +418,17 @@ def test_a_status_of_http_is_found(text: str) -> None:
 
 def test_other_round_numbers_are_no_status_of_http() -> None:
     assert http_statuses(module('_PAGE = 200\nx = status == "done"\nlist(limit=500)\nage = 400 * DAY')) == []
+
+
+def test_a_class_name_that_exists_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = (
+        module("class Step: ...", "call.step"),
+        module("class Run:\n    class Step: ...", "flow.model"),
+    )
+    assert repeated_classes([one]) == repeated_classes([one, module("Step = 1", "flow.model")]) == []
+    assert repeated_classes([one, other]) == ["Step at call.step:1, flow.model:2"]
+    monkeypatch.setitem(SHARED_CLASS_NAMES, "Step", {"flow.model"})
+    assert repeated_classes([one, other]) == []
 
 
 def test_a_print_and_a_long_function_are_found() -> None:

@@ -23,7 +23,7 @@ from semel.stores.base import Store
 from semel.stores.documents import Commit, Draft, Entry
 from semel.stores.memory import MemoryStore
 from semel.testing import FlakyStore
-from semel.windows.age_counters import INDEX, KEY, OTHER, TOOL, TOOLS_MAX, AgeCounters, Subject, pages
+from semel.windows.age_counters import INDEX, KEY, OTHER, TOOL, TOOLS_MAX, AgeCounters, Subject, read_ages
 from semel.windows.ages import BOUNDS_US, Ages, as_data, covering_us, from_data, later_than
 from tests.patience import PATIENCE_S
 from tests.stores import KINDS, Kind
@@ -48,7 +48,7 @@ def counted(*ages_us: int) -> Ages:
 
 
 def kept(store: Store, tenant: str = "acme") -> dict[str, Ages]:
-    return {page.name: page.ages for page in pages(store, tenant)}
+    return {page.name: page.ages for page in read_ages(store, tenant)}
 
 
 # --- counting ---------------------------------------------------------------------------------------------
@@ -328,7 +328,7 @@ def test_tools_beyond_the_bound_share_a_page_and_lose_nothing(clock):
         with pytest.raises(StoreUnavailable):
             book.merge(store)
     assert book.merge(store)
-    found = pages(store, "acme")
+    found = read_ages(store, "acme")
     assert len(found) == TOOLS_MAX + 2
     assert sum(page.ages.retries for page in found if page.kind == TOOL) == TOOLS_MAX + 32
     assert {(page.kind, page.ages.retries) for page in found if page.name == OTHER} == {(TOOL, 31), (KEY, 1)}
@@ -349,7 +349,7 @@ def test_a_page_grows_neither_with_retries_nor_with_writers(clock):
         book = AgeCounters()
         book.add(PAY, counted(number * HOUR))
         book.merge(store)
-    [page] = pages(store, "acme")
+    [page] = read_ages(store, "acme")
     assert page.ages.retries == 300
     assert len(page.written) < 100
     assert len(page.ages.counts) <= len(BOUNDS_US)
@@ -371,7 +371,7 @@ def test_pages_of_a_later_version_do_not_hide_the_others(clock):
     assert store.ask(Commit("acme", "f" * 32, {draft.id: None}, (draft,))).done
     book.add(PAY, counted(SECOND))
     assert book.merge(store)
-    assert [page.name for page in pages(store, "acme")] == [PAY.name]
+    assert [page.name for page in read_ages(store, "acme")] == [PAY.name]
 
 
 def test_tenants_do_not_meet(clock):
@@ -393,7 +393,7 @@ import sys
 import threading
 from pathlib import Path
 import semel
-from semel.windows.age_counters import pages
+from semel.windows.age_counters import read_ages
 from semel.kernel.clock import SYSTEM
 from semel.ledger.ledger import Ledger
 from tests.stores import BY_NAME
@@ -405,7 +405,7 @@ def pay(to: str) -> int:
 def merge() -> int:
     ledger.keeper.flush()
     ledger.keeper._ages.merge(ledger.store)
-    return sum(page.ages.retries for page in pages(ledger.store, "acme"))
+    return sum(page.ages.retries for page in read_ages(ledger.store, "acme"))
 
 kind, place, retries = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
 ledger = Ledger(BY_NAME[kind].open(place, SYSTEM, True), tenant="acme")

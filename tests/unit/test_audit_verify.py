@@ -10,7 +10,8 @@ import pytest
 
 import semel
 from semel.audit import duplicates
-from semel.audit.verify import find_duplicates, verify
+from semel.audit.duplicate_report import find_duplicates
+from semel.audit.verify import verify
 from semel.stores.base import SealEvents
 from semel.stores.sqlite import SqliteStore
 from semel.testing import FakeClock

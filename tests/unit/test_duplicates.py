@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 import semel
 from semel.audit import duplicates, export
-from semel.audit.verify import find_duplicates, late_by_tool
+from semel.audit.duplicate_report import find_duplicates, late_by_tool
 from semel.cli import main
 from semel.errors import EffectFailed
 from semel.kernel.answers import DuplicatesJson

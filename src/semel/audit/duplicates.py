@@ -36,7 +36,7 @@ HELD_MAX = 200_000
 # One bit for each key that came: 8 MiB, of which ten million keys fill a seventh.
 _BITS = 1 << 26
 
-# Arguments of one call that are looked at: a tool with more is not told from another by one of them.
+# Calls with more arguments than this are not compared.
 _ARGUMENTS_MAX = 64
 
 # As fields of models are named.
@@ -195,8 +195,8 @@ class CameTwice:
         self.flooded = False
 
     def claimed(self, key: str) -> None:
-        place = hash(key) % _BITS
-        byte, bit = place >> 3, 1 << (place & 7)
+        bit_number = hash(key) % _BITS
+        byte, bit = bit_number >> 3, 1 << (bit_number & 7)
         if not self._bits[byte] & bit:
             self._bits[byte] |= bit
         elif len(self.keys) < HELD_MAX:
@@ -269,18 +269,18 @@ class Near:
         return sum(each.count for each in self.tools.values())
 
     def add(self, record: Record) -> None:
-        asked = record.request
-        if asked.at.scope != SCOPE or not asked.conversation or record.state not in _EFFECTIVE:
+        request = record.request
+        if request.at.scope != SCOPE or not request.conversation or record.state not in _EFFECTIVE:
             return
-        made = Made(record.created_at, asked.at.key, asked.id, asked.conversation, asked.step)
+        made = Made(record.created_at, request.at.key, request.id, request.conversation, request.step)
         for without, value in _but_for_one(record):
             earlier = self._held.get(without)
             if earlier is None:
                 self._hold(without, made, value)
             elif earlier[1] != value and earlier[0].key != made.key:
-                self._found(asked.tool, without.argument, earlier[0], made)
+                self._add_pair(request.tool, without.argument, earlier[0], made)
 
-    def _found(self, tool: str, argument: str, one: Made, other: Made) -> None:
+    def _add_pair(self, tool: str, argument: str, one: Made, other: Made) -> None:
         first, second = sorted((one, other))
         near = self.tools.setdefault((tool, argument), NearRepeats(tool, argument))
         near.add(CallPair(first, second))
@@ -294,20 +294,20 @@ class Near:
 
 
 def _but_for_one(record: Record) -> Iterator[tuple[_Without, bytes]]:
-    """The call without each of the arguments that tell it apart, and that argument's digest."""
-    asked = record.request
-    arguments = _less(from_json(asked.arguments), terms(record).get("ignore", ()))
+    """The call without one of its arguments, and that argument's digest: for each that is not ignored."""
+    request = record.request
+    arguments = _less(from_json(request.arguments), terms(record).get("ignore", ()))
     if not isinstance(arguments, dict):
         return
-    told_apart = dict(_members(arguments))
-    if not 1 < len(told_apart) <= _ARGUMENTS_MAX:
-        return  # without another argument that is equal, nothing is
-    digests = {name: _digest(value) for name, value in told_apart.items()}
+    by_path = dict(_members(arguments))
+    if not 1 < len(by_path) <= _ARGUMENTS_MAX:
+        return  # with one argument there is no other that could be equal
+    digests = {name: _digest(value) for name, value in by_path.items()}
     for name, digest in digests.items():
-        others = hashlib.sha256(asked.version.partition(".")[0].encode())
+        others = hashlib.sha256(request.version.partition(".")[0].encode())
         for other in sorted(digests.keys() - {name}):
             others.update(_digest(other) + digests[other])
-        yield _Without(asked.conversation, asked.step, asked.tool, name, others.digest()[:16]), digest
+        yield _Without(request.conversation, request.step, request.tool, name, others.digest()[:16]), digest
 
 
 def _members(arguments: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:

@@ -104,24 +104,24 @@ def of(before: Record | None, after: Record, command: Command, now_us: int) -> E
 
 
 def new_event(kind: str, record: Record, now_us: int) -> Event:
-    asked = record.request
+    request = record.request
     return Event(
         0,
         now_us,
-        asked.at.tenant,
-        asked.at.scope,
-        asked.at.key,
-        asked.id,
+        request.at.tenant,
+        request.at.scope,
+        request.at.key,
+        request.id,
         kind,
         record.state.value,
         record.fence,
-        asked.tool,
-        asked.version,
+        request.tool,
+        request.version,
         digest(record),
         record.expires_at,
-        asked.conversation,
-        asked.step,
-        record.by or asked.principal,
+        request.conversation,
+        request.step,
+        record.by or request.principal,
         record.note,
         1,
     )

@@ -12,20 +12,15 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from semel.audit.duplicate_report import Duplicates
 from semel.audit.duplicates import CallPair, LateRepeat, LateRepeats, Made, NearRepeats, ToolDuplicates
 from semel.audit.events import Event
-from semel.audit.verify import Duplicates
+from semel.audit.pages import BEFORE_ALL, PAGE
 from semel.errors import StoreCorrupt
 from semel.kernel import answers
 from semel.kernel.clock import rfc3339
 from semel.kernel.durations import words
 from semel.stores.base import ReadEvents, Store
-
-# One page is read in milliseconds and takes about a megabyte.
-_PAGE = 1_000
-
-# Before every event, also before one that somebody added with a number that the store would not give.
-_FIRST = -(1 << 62)
 
 
 class LogPosition(NamedTuple):
@@ -35,7 +30,7 @@ class LogPosition(NamedTuple):
     seq: int
 
 
-BEGINNING = LogPosition(0, _FIRST)
+BEGINNING = LogPosition(0, BEFORE_ALL)
 
 
 class Part(NamedTuple):
@@ -45,25 +40,25 @@ class Part(NamedTuple):
     next: LogPosition | None
 
 
-def part(store: Store, tenant: str | None, after: LogPosition = BEGINNING, limit: int = _PAGE) -> Part:
+def part(store: Store, tenant: str | None, after: LogPosition = BEGINNING, limit: int = PAGE) -> Part:
     """The next events, at most so many: of one tenant, or of all."""
-    found: list[answers.EventJson] = []
+    lines: list[answers.EventJson] = []
     for lane in range(after.lane, store.lanes):
-        seq = after.seq if lane == after.lane else _FIRST
-        wanted = limit - len(found)
-        events = store.ask(ReadEvents(seq, wanted, tenant, lane=lane))
-        found += [line(event, lane) for event in events]
-        if len(events) == wanted:
-            return Part(found, LogPosition(lane, events[-1].seq))
-    return Part(found, None)
+        seq = after.seq if lane == after.lane else BEFORE_ALL
+        missing = limit - len(lines)
+        events = store.ask(ReadEvents(seq, missing, tenant, lane=lane))
+        lines += [line(event, lane) for event in events]
+        if len(events) == missing:
+            return Part(lines, LogPosition(lane, events[-1].seq))
+    return Part(lines, None)
 
 
 def exported_lines(store: Store, tenant: str | None) -> Iterator[answers.EventJson]:
     """All of them, one part in memory."""
     after: LogPosition | None = BEGINNING
     while after is not None:
-        found, after = part(store, tenant, after)
-        yield from found
+        lines, after = part(store, tenant, after)
+        yield from lines
 
 
 def line(event: Event, lane: int) -> answers.EventJson:
@@ -98,39 +93,39 @@ def _path(step: str) -> Any:
         raise StoreCorrupt("The step of an event is damaged.") from error
 
 
-def duplicates(found: Duplicates) -> answers.DuplicatesJson:
+def duplicates(report: Duplicates) -> answers.DuplicatesJson:
     """The report, with counts per tool and the first examples of each."""
     return {
-        "within": words(found.within_us),
-        "calls": found.calls,
-        "duplicates": found.count,
-        "flooded": found.flooded,
-        "tools": [_tool(tool) for tool in found.tools.values()],
-        "late_repeats": found.late_count,
-        "late_tools": [_late(tool) for tool in found.late.values()],
-        "near_repeats": found.near.count,
-        "near_tools": [_near(tool) for tool in found.near.tools.values()],
+        "within": words(report.within_us),
+        "calls": report.calls,
+        "duplicates": report.count,
+        "flooded": report.flooded,
+        "tools": [_tool(tool) for tool in report.tools.values()],
+        "late_repeats": report.late_count,
+        "late_tools": [_late(tool) for tool in report.late.values()],
+        "near_repeats": report.near.count,
+        "near_tools": [_near(tool) for tool in report.near.tools.values()],
     }
 
 
-def _tool(found: ToolDuplicates) -> answers.ToolDuplicatesJson:
+def _tool(repeats: ToolDuplicates) -> answers.ToolDuplicatesJson:
     return {
-        "tool": found.tool,
-        "count": found.count,
-        "same_conversation": found.same_conversation,
-        "meaning": found.meaning,
-        "examples": [_pair(pair) for pair in found.examples],
+        "tool": repeats.tool,
+        "count": repeats.count,
+        "same_conversation": repeats.same_conversation,
+        "meaning": repeats.meaning,
+        "examples": [_pair(pair) for pair in repeats.examples],
     }
 
 
-def _late(found: LateRepeats) -> answers.LateRepeatsJson:
+def _late(repeats: LateRepeats) -> answers.LateRepeatsJson:
     return {
-        "tool": found.tool,
-        "count": found.count,
-        "window": words(found.window_us),
-        "covering": words(found.covering_us),
-        "meaning": found.meaning,
-        "examples": [_late_example(repeat) for repeat in found.examples],
+        "tool": repeats.tool,
+        "count": repeats.count,
+        "window": words(repeats.window_us),
+        "covering": words(repeats.covering_us),
+        "meaning": repeats.meaning,
+        "examples": [_late_example(repeat) for repeat in repeats.examples],
     }
 
 
@@ -139,13 +134,13 @@ def _late_example(repeat: LateRepeat) -> answers.LateRepeatJson:
     return {"settled_at": settled_at, "closed_at": closed_at, "again": _made(repeat.again)}
 
 
-def _near(found: NearRepeats) -> answers.NearRepeatsJson:
+def _near(repeats: NearRepeats) -> answers.NearRepeatsJson:
     return {
-        "tool": found.tool,
-        "argument": found.argument,
-        "count": found.count,
-        "meaning": found.meaning,
-        "examples": [_pair(pair) for pair in found.examples],
+        "tool": repeats.tool,
+        "argument": repeats.argument,
+        "count": repeats.count,
+        "meaning": repeats.meaning,
+        "examples": [_pair(pair) for pair in repeats.examples],
     }
 
 

@@ -1,8 +1,8 @@
 """What a seal was made over, event by event, kept beside the chain: it names the event that was changed.
 
 A seal's hash says that something under it was changed, not what. So whoever seals also keeps a few bytes for
-each event. They prove nothing, the chain does; but they are a second witness: a seal that is not the one they
-were kept with was removed and made anew, and one that they speak of was there.
+each event. The chain alone is proof; these bytes are a second witness. If the seal with their number has
+another hash, it was removed and made anew; if there is none, it was removed.
 
 document             id                     indexes, in a tenant of its own
 leaves of a seal     leaves/<lane>/<number> leaves/<lane>: number; expiry: when its events are too old to keep
@@ -24,7 +24,7 @@ _HASH_BYTES = 32
 
 
 class Leaves(NamedTuple):
-    """`hash` of the seal when it was made, and one `audit.leaf` for each event under it, in their order."""
+    """`hash` of the seal when it was made, and one `leaf_of` for each event under it, in their order."""
 
     hash: bytes
     each: tuple[bytes, ...]

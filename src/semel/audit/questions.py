@@ -23,7 +23,7 @@ _PAGE = 200
 
 GONE = "its events end as waiting, but the question is not there"
 DAMAGED = "its document is damaged"
-UNTOLD = "it has no events: they were removed, or it was written with ?audit=off"
+NO_EVENTS = "it has no events: they were removed, or it was written with ?audit=off"
 
 
 def question(store: Store, tenant: str, job_id: str) -> StoredJob | None:
@@ -32,7 +32,7 @@ def question(store: Store, tenant: str, job_id: str) -> StoredJob | None:
     return document and job_of(document.body)
 
 
-def asked_in(store: Store, tenant: str) -> Iterator[tuple[str, int]]:
+def questions_in(store: Store, tenant: str) -> Iterator[tuple[str, int]]:
     """The job of each question of the tenant, and when it was put, newest first, one page in memory."""
     after: tuple[int, str] | None = None
     while True:
@@ -46,19 +46,19 @@ def asked_in(store: Store, tenant: str) -> Iterator[tuple[str, int]]:
 
 def question_difference(store: Store, tenant: str, job_id: str, lines: Sequence[Event]) -> str | None:
     """How the question differs from what its events tell; None if it does not."""
-    told = [line for line in lines if line.kind in DECIDED]
+    decisions = [line for line in lines if line.kind in DECIDED]
     try:
         job = question(store, tenant, job_id)
     except StoreCorrupt:
         return DAMAGED
-    if not told:
-        return UNTOLD if job is not None else None
+    if not decisions:
+        return NO_EVENTS if job is not None else None
     if job is None:
         # Once it is over it is forgotten in time; for how long it is kept is the gateways' affair.
-        return GONE if told[-1].kind == WAITING else None
+        return GONE if decisions[-1].kind == WAITING else None
     if job.question is None:
         return "its events tell of a question, but the job has none"
-    wrong = [*_compared(job, told[-1]), *_call_compared(store, tenant, job)]
+    wrong = [*_compared(job, decisions[-1]), *_call_compared(store, tenant, job)]
     return "; ".join(wrong) or None
 
 

@@ -1,29 +1,17 @@
-"""What the audit log says about itself: is it whole, and does it show keys that were made in the wrong place.
+"""Whether the audit log is whole, and whether records and questions are what their events tell.
 
-Both reports only read, in pages, so they may run beside a busy store and over a log of any length.
+It only reads, in pages, so it may run beside a busy store and over a log of any length.
 
-What `verify` cannot see: a log that was cut off at its end together with its seals and its records, or one
-that was rewritten as a whole, seals included. The head, kept somewhere else and given back, tells that.
+What it cannot see: a log that was cut off at its end together with its seals and its records, or one that
+was rewritten as a whole, seals included. The head, kept somewhere else and given back, tells that.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from semel.audit.duplicates import (
-    CallPair,
-    CameTwice,
-    LateRepeats,
-    Near,
-    RecentCalls,
-    ToolDuplicates,
-    claims,
-    late_repeats,
-    made_by,
-)
 from semel.audit.events import (
     ASKED,
     CLAIMED,
@@ -38,16 +26,13 @@ from semel.audit.events import (
     told_by,
 )
 from semel.audit.leaves import newest, read
-from semel.audit.questions import UNTOLD, asked_in, question_difference
+from semel.audit.pages import BEFORE_ALL, PAGE, Progress, events_after, records, silent
+from semel.audit.questions import NO_EVENTS, question_difference, questions_in
 from semel.errors import StoreCorrupt
-from semel.kernel.durations import Duration, microseconds
-from semel.kernel.record import Address, Look, Record, State
+from semel.kernel.record import Address, Look, Record
 from semel.questions.views import QUESTION_SCOPE, job_of_question, question_record_id
-from semel.stores.base import ListRecords, ReadEvents, ReadSeals, Store
+from semel.stores.base import ReadEvents, ReadSeals, Store
 from semel.stores.documents import Fetch
-
-# One page is read in milliseconds and takes about a megabyte.
-_PAGE = 1_000
 
 # Whoever reads the report looks at the first ones; the count says how many there are.
 _EXAMPLES = 20
@@ -60,36 +45,6 @@ _NAMED = 10
 
 # A record may change between the two looks at it and at its events; three times in a row is not chance.
 _LOOKS = 3
-
-# Before every event, also before one that somebody added with a number that the store would not give.
-_BEGINNING = -(1 << 62)
-
-Progress = Callable[[int], None]
-
-
-def _silent(_: int) -> None:
-    """Nobody watches."""
-
-
-def pages(
-    store: Store, after: int, tenant: str | None = None, record_id: str | None = None, lane: int = 0
-) -> Iterator[Event]:
-    """Events of a lane after a number, to the end, one page in memory."""
-    while True:
-        page = store.ask(ReadEvents(after, _PAGE, tenant, record_id, lane))
-        yield from page
-        if len(page) < _PAGE:
-            return
-        after = page[-1].seq
-
-
-def all_pages(store: Store, tenant: str) -> Iterator[Event]:
-    """A tenant's events of all lanes, in the order of their time as far as the lanes' clocks agree."""
-    lanes = (pages(store, _BEGINNING, tenant, lane=lane) for lane in range(store.lanes))
-    return heapq.merge(*lanes, key=lambda event: event.at_us) if store.lanes > 1 else next(lanes)
-
-
-# --- is the log whole -----------------------------------------------------------------------------
 
 
 class Break(NamedTuple):
@@ -123,9 +78,7 @@ class Verification:
     breaks: list[Break] = field(default_factory=list)
     differences: list[Difference] = field(default_factory=list)
     heads: dict[int, Seal] = field(default_factory=dict)  # by lane: the last seal of each chain
-    kept: dict[bytes, Seal] = field(
-        default_factory=dict
-    )  # heads that were asked for, and the seals that they are
+    kept: dict[bytes, Seal] = field(default_factory=dict)  # of the heads that were given, by hash
 
     @property
     def head(self) -> Seal | None:
@@ -136,15 +89,15 @@ class Verification:
     def whole(self) -> bool:
         return not (self.break_count or self.difference_count)
 
-    def broken(self, found: Break) -> None:
+    def broken(self, break_: Break) -> None:
         self.break_count += 1
         if len(self.breaks) < _EXAMPLES:
-            self.breaks.append(found)
+            self.breaks.append(break_)
 
-    def differs(self, found: Difference) -> None:
+    def differs(self, difference: Difference) -> None:
         self.difference_count += 1
         if len(self.differences) < _EXAMPLES:
-            self.differences.append(found)
+            self.differences.append(difference)
 
 
 def verify(
@@ -152,7 +105,7 @@ def verify(
     *,
     tenants: Iterable[str] = (),
     heads: Iterable[bytes] = (),
-    progress: Progress = _silent,
+    progress: Progress = silent,
 ) -> Verification:
     """Every seal recomputed from its events; every record and question compared with what its events tell.
 
@@ -168,7 +121,7 @@ class _Verifier:
     ) -> None:
         self._store = store
         self._tenants = set(tenants)
-        self._wanted = set(heads)
+        self._kept_heads = set(heads)
         self._progress = progress
         self._report = Verification()
         self._lane = 0
@@ -195,9 +148,9 @@ class _Verifier:
         self._walk_tail(last)
 
     def _walk_tail(self, last_seq: int) -> None:
-        """The newest events wait for their seal, but not for long."""
+        """Events without a seal are counted; those that have waited too long for one are a break."""
         due_us, late, first = self._began_us - _SEALED_WITHIN_US, 0, None
-        for event in self._seen(pages(self._store, last_seq, lane=self._lane)):
+        for event in self._seen(events_after(self._store, last_seq, lane=self._lane)):
             self._report.unsealed += 1
             if event.at_us < due_us:
                 late, first = late + 1, event.seq if first is None else first
@@ -218,14 +171,14 @@ class _Verifier:
     def _walk_seals(self) -> int:
         """The number of the last sealed event."""
         report, previous = self._report, None
-        while page := self._store.ask(ReadSeals(previous.number if previous else 0, _PAGE, self._lane)):
+        while page := self._store.ask(ReadSeals(previous.number if previous else 0, PAGE, self._lane)):
             for seal in page:
                 self._check(seal, previous)
                 report.seals += 1
                 report.heads[self._lane] = previous = seal
-                if seal.hash in self._wanted:
+                if seal.hash in self._kept_heads:
                     report.kept[seal.hash] = seal
-        return previous.last_seq if previous else _BEGINNING
+        return previous.last_seq if previous else BEFORE_ALL
 
     def _miss_seals(self) -> None:
         """Seals that were made after the last one that is there."""
@@ -237,7 +190,7 @@ class _Verifier:
         self._report.broken(Break(missing, None, "missing", f"{which} made, and removed since."))
 
     def _miss_heads(self) -> None:
-        for lost in sorted(self._wanted - self._report.kept.keys()):
+        for lost in sorted(self._kept_heads - self._report.kept.keys()):
             text = (
                 f"No seal has the hash {lost.hex()}: since that head was kept the chain was cut off before "
                 "it, or written anew. Whoever could do that could change every event; a copy of the store "
@@ -284,8 +237,8 @@ class _Verifier:
         )
 
     def _covered(self, seal: Seal, previous: Seal | None) -> Iterator[Event]:
-        after = previous.last_seq if previous else _BEGINNING
-        for event in pages(self._store, after, lane=self._lane):
+        after = previous.last_seq if previous else BEFORE_ALL
+        for event in events_after(self._store, after, lane=self._lane):
             if event.seq > seal.last_seq:
                 return
             yield event
@@ -308,7 +261,7 @@ class _Verifier:
 
     def _compare_question(self, tenant: str, record_id: str) -> None:
         for _ in range(_LOOKS):
-            lines = list(pages(self._store, _BEGINNING, tenant, record_id))
+            lines = list(events_after(self._store, BEFORE_ALL, tenant, record_id))
             difference = question_difference(self._store, tenant, job_of_question(record_id), lines)
             if difference is None:
                 break
@@ -317,10 +270,10 @@ class _Verifier:
             self._report.differs(Difference(tenant, record_id, difference))
 
     def _compare(self, at: Address, record_id: str) -> None:
-        """Compare the record with its story; the two are read one after the other, so a change asks again."""
+        """Compare the record with its story; they are read one after the other, so again if they differ."""
         for _ in range(_LOOKS):
             record = self._store.perform(Look(at)).record
-            lines = list(pages(self._store, _BEGINNING, at.tenant, record_id))
+            lines = list(events_after(self._store, BEFORE_ALL, at.tenant, record_id))
             difference = self._difference(record_id, record, lines)
             if difference is None:
                 break
@@ -349,13 +302,13 @@ class _Verifier:
 
     def _compare_unmentioned(self) -> None:
         for tenant in sorted(self._tenants):
-            for job_id, asked_us in asked_in(self._store, tenant):
+            for job_id, asked_us in questions_in(self._store, tenant):
                 record_id = question_record_id(job_id)
-                mentioned = self._store.ask(ReadEvents(_BEGINNING, 1, tenant, record_id))
+                mentioned = self._store.ask(ReadEvents(BEFORE_ALL, 1, tenant, record_id))
                 if not mentioned and not self._kept_no_more(asked_us):
-                    self._report.differs(Difference(tenant, record_id, UNTOLD))
+                    self._report.differs(Difference(tenant, record_id, NO_EVENTS))
             for record in records(self._store, tenant):
-                mentioned = self._store.ask(ReadEvents(_BEGINNING, 1, tenant, record.request.id))
+                mentioned = self._store.ask(ReadEvents(BEFORE_ALL, 1, tenant, record.request.id))
                 if not mentioned and not self._began_before(record, []):
                     text = "it has no events: they were removed, or it was written with ?audit=off"
                     self._report.differs(Difference(tenant, record.request.id, text))
@@ -422,92 +375,3 @@ def _told_differently(record: Story, story: Story | None) -> str | None:
 
 def _shown(value: object) -> str:
     return value.hex()[:16] + "…" if isinstance(value, bytes) else repr(value)
-
-
-def records(store: Store, tenant: str, states: frozenset[State] = frozenset()) -> Iterator[Record]:
-    """All records of a tenant, or those in some states, newest first, one page in memory."""
-    before = None
-    while page := store.ask(ListRecords(tenant, states=states, before=before, limit=_PAGE)):
-        yield from page
-        before = (page[-1].created_at, page[-1].request.id)
-
-
-# --- keys made in the wrong place, windows that were too short --------------------------------------
-
-
-@dataclass
-class Duplicates:
-    """Calls that look like one intention, and took effect more than once."""
-
-    within_us: int
-    calls: int = 0
-    tools: dict[str, ToolDuplicates] = field(default_factory=dict)
-    late: dict[str, LateRepeats] = field(default_factory=dict)  # by tool
-    near: Near = field(default_factory=Near)
-    flooded: bool = False  # more calls than can be held: some may be unseen
-
-    @property
-    def count(self) -> int:
-        """With other keys and the same arguments."""
-        return sum(tool.count for tool in self.tools.values())
-
-    @property
-    def late_count(self) -> int:
-        return sum(tool.count for tool in self.late.values())
-
-    @property
-    def any(self) -> bool:
-        return bool(self.count or self.late_count or self.near.count)
-
-
-def find_duplicates(
-    store: Store, tenant: str, *, within: Duration = "60s", progress: Progress = _silent
-) -> Duplicates:
-    """Of a tenant: calls with other keys but the same tool and arguments as one shortly before; keys that
-    came again after their window; calls of one step that differ in one argument only."""
-    report = Duplicates(microseconds(within, "within"))
-    held, twice, number = RecentCalls(report.within_us), CameTwice(), 0
-    for number, event in enumerate(all_pages(store, tenant), 1):
-        progress(number)
-        if not claims(event):
-            continue
-        report.calls += 1
-        twice.claimed(event.key)
-        made = made_by(event)
-        earlier = held.other_key(event.tool, event.digest, made)
-        if earlier is not None:
-            report.tools.setdefault(event.tool, ToolDuplicates(event.tool)).add(CallPair(earlier, made))
-    report.late = _late(store, tenant, twice.keys, progress, number)
-    for count, record in enumerate(records(store, tenant), number):
-        progress(count)
-        report.near.add(record)
-    report.flooded = held.flooded or twice.flooded or report.near.flooded
-    return report
-
-
-def late_by_tool(store: Store, tenant: str, progress: Progress = _silent) -> dict[str, LateRepeats]:
-    """Keys of the tenant that came again after their window, by tool."""
-    twice, number = CameTwice(), 0
-    for number, event in enumerate(all_pages(store, tenant), 1):
-        progress(number)
-        if claims(event):
-            twice.claimed(event.key)
-    return _late(store, tenant, twice.keys, progress, number)
-
-
-def _late(
-    store: Store, tenant: str, keys: set[str], progress: Progress, number: int
-) -> dict[str, LateRepeats]:
-    """The log is read again where keys came twice: what settled them is behind the reader by then."""
-    tools: dict[str, LateRepeats] = {}
-    if not keys:
-        return tools
-    for repeat in late_repeats(_counted(all_pages(store, tenant), progress, number), keys):
-        tools.setdefault(repeat.tool, LateRepeats(repeat.tool)).add(repeat)
-    return tools
-
-
-def _counted(events: Iterable[Event], progress: Progress, number: int) -> Iterator[Event]:
-    for count, event in enumerate(events, number):
-        progress(count)
-        yield event

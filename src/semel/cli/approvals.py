@@ -26,14 +26,14 @@ def approvals() -> None:
 def list_(target: Target, status: str | None, limit: int) -> None:
     """Questions, newest first."""
     with target.lists() as lists:
-        found = lists.approvals(status, limit)
+        items = lists.approvals(status, limit)
     if target.out.as_json:
-        target.out.data({"items": found})
-    elif not found:
+        target.out.data({"items": items})
+    elif not items:
         target.out.say(f"No approvals{target.in_tenant}" + (f" are {status}." if status else "."))
     else:
         columns = target.columns("JOB", "TOOL", "STATUS", "FOR", "EXPIRES", "ARGUMENTS")
-        target.out.table(columns, [target.row(request, *_row(request)) for request in found])
+        target.out.table(columns, [target.row(request, *_row(request)) for request in items])
 
 
 def _row(request: Data) -> tuple[str, ...]:
@@ -85,9 +85,9 @@ def _decides(verb: str, help_: str) -> None:
     @click.option("--revision", type=int, help="Refuse if the question is of another revision.")
     @click.option("--job-hash", metavar="HEX", help="Refuse if the question is not this one.")
     @looks_at_store
-    def decide(target: Target, job_id: str, **told: Any) -> None:
+    def decide(target: Target, job_id: str, **details: Any) -> None:
         with target.operations() as operations:
-            decision = operations.decide(verb, job_id, told)
+            decision = operations.decide(verb, job_id, details)
         _tell(target, decision)
 
 

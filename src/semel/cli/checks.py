@@ -84,31 +84,31 @@ def verify(target: Target, heads: tuple[bytes, ...]) -> int:
     a log that was rewritten as a whole, seals included, is noticed by that alone.
     """
     with target.out.progress("Verifying events") as progress, target.ledger() as ledger:
-        found = verify_chain(ledger.store, tenants=(target.tenant,), heads=heads, progress=progress)
+        report = verify_chain(ledger.store, tenants=(target.tenant,), heads=heads, progress=progress)
     if target.out.as_json:
-        target.out.data(_verified(found))
+        target.out.data(_verified(report))
     else:
-        _tell_verified(target, found)
-    return 0 if found.whole else 1
+        _tell_verified(target, report)
+    return 0 if report.whole else 1
 
 
-def _verified(found: Verification) -> dict[str, Any]:
+def _verified(report: Verification) -> dict[str, Any]:
     return {
-        "whole": found.whole,
-        "seals": found.seals,
-        "events": found.events,
-        "unsealed": found.unsealed,
-        "dropped_seals": found.dropped,
-        "records_compared": found.compared,
-        "records_incomplete": found.incomplete,
-        "questions_compared": found.questions,
-        "head": _seal(found.head) if found.head else None,
-        "heads": [{"lane": lane, **_seal(head)} for lane, head in found.heads.items()],
-        "kept_heads": [_seal(seal) for seal in found.kept.values()],
-        "break_count": found.break_count,
-        "breaks": [each._asdict() for each in found.breaks],
-        "difference_count": found.difference_count,
-        "differences": [each._asdict() for each in found.differences],
+        "whole": report.whole,
+        "seals": report.seals,
+        "events": report.events,
+        "unsealed": report.unsealed,
+        "dropped_seals": report.dropped,
+        "records_compared": report.compared,
+        "records_incomplete": report.incomplete,
+        "questions_compared": report.questions,
+        "head": _seal(report.head) if report.head else None,
+        "heads": [{"lane": lane, **_seal(head)} for lane, head in report.heads.items()],
+        "kept_heads": [_seal(seal) for seal in report.kept.values()],
+        "break_count": report.break_count,
+        "breaks": [each._asdict() for each in report.breaks],
+        "difference_count": report.difference_count,
+        "differences": [each._asdict() for each in report.differences],
     }
 
 
@@ -116,28 +116,29 @@ def _seal(seal: Seal) -> dict[str, Any]:
     return {"seal": seal.number, "hash": seal.hash.hex()}
 
 
-def _tell_verified(target: Target, found: Verification) -> None:
+def _tell_verified(target: Target, report: Verification) -> None:
     out = target.out
-    for broken in found.breaks:
+    for broken in report.breaks:
         out.say(f"{broken.wrong.upper()}  {broken.text}", "bold red")
-    for difference in found.differences:
+    for difference in report.differences:
         where = f"{difference.record_id} (tenant {difference.tenant})"
         out.say(f"DIFFERS  {where}: {difference.text}", "bold red")
-    unnamed = found.break_count + found.difference_count - len(found.breaks) - len(found.differences)
+    unnamed = report.break_count + report.difference_count - len(report.breaks) - len(report.differences)
     if unnamed:
         out.say(f"and {unnamed} more")
     out.say(
-        f"{found.seals} seals over {found.events - found.unsealed} events; {found.unsealed} newer events are "
-        f"not sealed yet; {found.compared} records and {found.questions} questions were compared with theirs."
+        f"{report.seals} seals over {report.events - report.unsealed} events; {report.unsealed} newer events "
+        f"are not sealed yet; {report.compared} records and {report.questions} questions were compared with "
+        "theirs."
     )
-    if found.dropped:
-        out.say(f"The events of the first {found.dropped} seals were too old to keep.")
-    for kept in found.kept.values():
+    if report.dropped:
+        out.say(f"The events of the first {report.dropped} seals were too old to keep.")
+    for kept in report.kept.values():
         out.say(f"The chain contains the head that was kept: it is seal {kept.number}, {kept.hash.hex()}")
-    for lane, head in found.heads.items():
-        of = f" of lane {lane}" if len(found.heads) > 1 else ""
+    for lane, head in report.heads.items():
+        of = f" of lane {lane}" if len(report.heads) > 1 else ""
         out.say(f"Head{of}: seal {head.number}, {head.hash.hex()}")
-    out.say("The log is whole." if found.whole else "The log is NOT whole.")
+    out.say("The log is whole." if report.whole else "The log is NOT whole.")
 
 
 @audit_.command()
@@ -159,16 +160,16 @@ def duplicates(target: Target, within: str, check: bool) -> int:
     if target.all_tenants:
         return _duplicates_of_all(target, within, check)
     with target.out.progress("Reading events") as progress, target.operations() as operations:
-        found = operations.duplicates(within, progress)
+        report = operations.duplicates(within, progress)
     if target.out.as_json:
-        target.out.data(found)
+        target.out.data(report)
     else:
-        _tell_duplicates(target, found)
-    return 1 if check and _any(found) else 0
+        _tell_duplicates(target, report)
+    return 1 if check and _any(report) else 0
 
 
-def _any(found: Data) -> bool:
-    return bool(found["duplicates"] or found["late_repeats"] or found["near_repeats"])
+def _any(report: Data) -> bool:
+    return bool(report["duplicates"] or report["late_repeats"] or report["near_repeats"])
 
 
 def _duplicates_of_all(target: Target, within: str, check: bool) -> int:
@@ -185,23 +186,23 @@ def _duplicates_of_all(target: Target, within: str, check: bool) -> int:
     return 1 if check and any(map(_any, reports)) else 0
 
 
-def _tell_duplicates(target: Target, found: Data) -> None:
-    out, within, calls = target.out, found["within"], found["calls"]
-    if not found["duplicates"]:
+def _tell_duplicates(target: Target, report: Data) -> None:
+    out, within, calls = target.out, report["within"], report["calls"]
+    if not report["duplicates"]:
         out.say(f"{calls} calls, none with another key and the same arguments as one {within} before.")
     else:
-        _tell_same_arguments(target, found["tools"])
-    for tool in found["late_tools"]:
+        _tell_same_arguments(target, report["tools"])
+    for tool in report["late_tools"]:
         out.say()
         out.say(f"{tool['tool']}: {tool['count']} keys came again after their window. {tool['meaning']}")
         out.table(("SETTLED", "WINDOW CLOSED", "AGAIN"), [_late(each) for each in tool["examples"][:5]])
-    for tool in found["near_tools"]:
+    for tool in report["near_tools"]:
         out.say()
         out.say(f"{tool['tool']}: {tool['count']} calls differ in {tool['argument']} only. {tool['meaning']}")
         out.table(("ONE", "OTHER", "AFTER"), [_example(pair) for pair in tool["examples"][:5]])
-    if not found["late_repeats"]:
+    if not report["late_repeats"]:
         out.say("No key came again after its window.")
-    if found["flooded"]:
+    if report["flooded"]:
         out.say("There were more calls than could be held at once: some may be missing.")
 
 

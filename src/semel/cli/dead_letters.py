@@ -25,14 +25,14 @@ def dead_letters() -> None:
 def list_(target: Target, limit: int) -> None:
     """Dead letters, newest first."""
     with target.lists() as lists:
-        found = lists.dead_letters(limit)
+        items = lists.dead_letters(limit)
     if target.out.as_json:
-        target.out.data({"items": found})
-    elif not found:
+        target.out.data({"items": items})
+    elif not items:
         target.out.say(f"No dead letters{target.in_tenant}.")
     else:
         columns = target.columns("LETTER", "RETRIED", "AGE", "TYPE", "TOPIC")
-        target.out.table(columns, [target.row(letter, *_row(letter)) for letter in found])
+        target.out.table(columns, [target.row(letter, *_row(letter)) for letter in items])
 
 
 def _row(letter: Data) -> Sequence[Cell]:

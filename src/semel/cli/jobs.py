@@ -29,15 +29,15 @@ def jobs() -> None:
 def list_(target: Target, limit: int, **filters: str | None) -> None:
     """Jobs, newest first."""
     with target.lists() as lists:
-        found = lists.jobs(filters, limit)
+        items = lists.jobs(filters, limit)
     if target.out.as_json:
-        target.out.data({"items": found})
-    elif not found:
+        target.out.data({"items": items})
+    elif not items:
         fit = " that fit" if any(filters.values()) else ""
         target.out.say(f"No jobs{fit}{target.in_tenant}.")
     else:
         columns = target.columns("JOB", "STATUS", "AGE", "TOPIC")
-        target.out.table(columns, [target.row(job, *_row(job)) for job in found])
+        target.out.table(columns, [target.row(job, *_row(job)) for job in items])
 
 
 def _row(job: Data) -> Sequence[Cell]:

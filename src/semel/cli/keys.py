@@ -81,13 +81,13 @@ def create(url: str, out: Output, tenant: str, roles: tuple[str, ...], principal
 @_with_store
 def list_(url: str, out: Output, tenant: str | None) -> None:
     """Keys, newest first; never their secrets."""
-    found = _ask_present(url, lambda keys: keys.list(tenant))
+    keys = _ask_present(url, lambda keys: keys.list(tenant))
     if out.as_json:
-        out.data({"items": [key.shown() for key in found]})
-    elif not found:
+        out.data({"items": [key.shown() for key in keys]})
+    elif not keys:
         out.say("No keys" + (f" of tenant {tenant}." if tenant else "."))
     else:
-        out.table(("ID", "TENANT", "PRINCIPAL", "ROLES", "CREATED", "REVOKED"), [_row(key) for key in found])
+        out.table(("ID", "TENANT", "PRINCIPAL", "ROLES", "CREATED", "REVOKED"), [_row(key) for key in keys])
 
 
 def _row(key: ApiKey) -> tuple[str, ...]:

@@ -55,7 +55,7 @@ def _tell(out: Output, attempt: DemoAttempt) -> None:
 def _ending(attempt: DemoAttempt) -> str:
     match attempt.ended:
         case "killed":
-            return f"killed -9: {sunday.PLACES[attempt.place]}"
+            return f"killed -9: {sunday.CRASH_POINTS[attempt.place]}"
         case "refused":
             return f"answers {attempt.answer}: not run again"
         case _:

@@ -47,8 +47,8 @@ class Operations(Protocol):
     def approval(self, job_id: str) -> Data:
         """The question about this job, as it stands."""
 
-    def decide(self, verb: str, job_id: str, told: dict[str, Any]) -> Data:
-        """The decision that stands: `approve` or `reject`, told a reason, a revision, a job_hash."""
+    def decide(self, verb: str, job_id: str, details: dict[str, Any]) -> Data:
+        """The decision that stands: `approve` or `reject`, with a reason, a revision, a job_hash."""
 
     def runs(self, workflow_id: str | None, status: str | None, limit: int) -> list[Data]:
         """Newest first, at most so many."""

@@ -52,15 +52,15 @@ def records() -> None:
 def list_(target: Target, limit: int, **filters: str | None) -> None:
     """Records, newest first."""
     with target.lists() as lists:
-        found = lists.records(filters, limit)
+        items = lists.records(filters, limit)
     if target.out.as_json:
-        target.out.data({"items": found})
-    elif not found:
+        target.out.data({"items": items})
+    elif not items:
         fit = " that fit" if any(filters.values()) else ""
         target.out.say(f"No records{fit}{target.in_tenant}.")
     else:
         columns = target.columns("ID", "TOOL", "STATE", "ATTEMPTS", "AGE", "CONVERSATION / STEP")
-        target.out.table(columns, [target.row(record, *_row(record)) for record in found])
+        target.out.table(columns, [target.row(record, *_row(record)) for record in items])
 
 
 def _row(record: Data) -> Sequence[Cell]:
@@ -70,7 +70,7 @@ def _row(record: Data) -> Sequence[Cell]:
         state(record["state"]),
         str(record["attempts"]),
         age(record["created_at"]),
-        _place(record) if record["scope"] == "tool" else record["key"],
+        _conversation_and_step(record) if record["scope"] == "tool" else record["key"],
     )
 
 
@@ -86,7 +86,7 @@ def age(since: str) -> str:
     return next((f"{seconds // size}{unit}" for unit, size in _UNITS if seconds >= size), "0s")
 
 
-def _place(record: Data) -> str:
+def _conversation_and_step(record: Data) -> str:
     """Which conversation and step; nothing for a key that the caller gave."""
     return " / ".join((record["conversation"], *record["step"])) if record["conversation"] else ""
 
@@ -108,26 +108,26 @@ def show(target: Target, id_: str) -> None:
 
 
 def _facts(record: Data) -> list[tuple[str, str]]:
-    told = record["explanation"]
+    explanation = record["explanation"]
     facts = [
         ("Record", record["id"]),
         ("State", state(record["state"]).plain),
         *_subject(record),
         ("Key", record["key"]),
-        ("Known", told["known"]),
+        ("Known", explanation["known"]),
     ]
-    if "promised" in told:
-        facts.append(("Contract", told["promised"]))
+    if "promised" in explanation:
+        facts.append(("Contract", explanation["promised"]))
     if "arguments" in record:
         facts.append(("Arguments", compact(record["arguments"])))
     if record["state"] in _SETTLED and "outcome" in record:
         facts.append(("Outcome", compact(record["outcome"])))
     if record["scope"] == "approval":
-        facts += [("Until", f"{record['expires_at']}: then it is too late")] if told["choices"] else []
+        facts += [("Until", f"{record['expires_at']}: then it is too late")] if explanation["choices"] else []
     elif record["expires_at"] is not None:
         facts.append(("Until", f"{record['expires_at']}: then a repeat is new"))
-    if "question" in told:
-        facts.append(("Ask", told["question"]))
+    if "question" in explanation:
+        facts.append(("Ask", explanation["question"]))
     return facts
 
 
@@ -135,7 +135,7 @@ def _subject(record: Data) -> list[tuple[str, str]]:
     """What was asked for: a tool call in its step, or the run or job that a key or question is about."""
     if record["scope"] != "tool":
         return [("For", record["run_id"] or record["job_id"] or f"a {record['scope']}")]
-    where = _place(record) or "a key that the caller gave"
+    where = _conversation_and_step(record) or "a key that the caller gave"
     person = f", for {record['principal']}" if record["principal"] else ""
     return [("Tool", f"{record['tool']} {record['version']}"), ("Where", where + person)]
 
@@ -225,8 +225,8 @@ def _resolved(record: Data, verdict: Verdict) -> str:
     id_, by = record["id"], record["by"]
     if verdict.outcome != HAPPENED:
         return f"{id_} did not happen, says {by}: the next call with its key runs the tool."
-    known = verdict.result is not NO_RESULT or record["outcome"] is not None
-    if known:
+    has_value = verdict.result is not NO_RESULT or record["outcome"] is not None
+    if has_value:
         return f"{id_} is settled as done by {by}; its value is replayed.{_unchecked(record)}"
     amend = f"`semel records amend {id_}` gives it"
     return (

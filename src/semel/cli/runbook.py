@@ -89,9 +89,9 @@ def contention(
 
     out, book, outcomes = Output(as_json), Runbook(), []
     plan = list(lab.server_variants(callers) if server else lab.variants(callers))
-    with out.steps("callers want slots") as told, _store(url, needed=server is None) as store:
+    with out.steps("callers want slots") as tell, _store(url, needed=server is None) as store:
         for number, variant in enumerate(plan):
-            told(variant.name, number, len(plan))
+            tell(variant.name, number, len(plan))
             if server:
                 outcome = asyncio.run(lab.on_server(ServedGateway(server, api_key), variant, seconds))
             else:
@@ -130,7 +130,7 @@ def window(report: Path | None, as_json: bool) -> int:
     else:
         out.table(page.GROWTH, list(page.growth_rows(seen)))
         out.table(page.COSTS, list(page.cost_rows(seen)))
-        _conclude(out, book, told=True)
+        _conclude(out, book, shown=True)
         out.say(f"Plot: {written}" if written else "--report DIR draws this as a plot.")
     return 0 if book.ok else 1
 
@@ -188,7 +188,7 @@ def _carried_out(out: Output, checks: Callable[[Runbook], Any]) -> int:
     if out.as_json:
         out.data({"ok": book.ok, "checks": [asdict(check) for check in book.checks]})
     else:
-        _conclude(out, book, told=True)
+        _conclude(out, book, shown=True)
     return 0 if book.ok else 1
 
 
@@ -198,8 +198,8 @@ def _tell(out: Output, check: Check) -> None:
         out.say(f"        seen: {check.seen}")
 
 
-def _conclude(out: Output, book: Runbook, *, told: bool = False) -> None:
+def _conclude(out: Output, book: Runbook, *, shown: bool = False) -> None:
     failed = [check for check in book.checks if not check.ok]
-    for check in failed if not told else ():
+    for check in failed if not shown else ():
         _tell(out, check)
     out.say(f"{len(book.checks) - len(failed)} of {len(book.checks)} checks hold.")

@@ -29,15 +29,15 @@ def runs() -> None:
 def list_(target: Target, workflow_id: str | None, status: str | None, limit: int) -> None:
     """Runs, newest first."""
     with target.lists() as lists:
-        found = lists.runs(workflow_id, status, limit)
+        items = lists.runs(workflow_id, status, limit)
     if target.out.as_json:
-        target.out.data({"items": found})
-    elif not found:
+        target.out.data({"items": items})
+    elif not items:
         fit = " that fit" if workflow_id or status else ""
         target.out.say(f"No runs{fit}{target.in_tenant}.")
     else:
         columns = target.columns("RUN", "STATUS", "AGE", "WORKFLOW")
-        target.out.table(columns, [target.row(run, *_row(run)) for run in found])
+        target.out.table(columns, [target.row(run, *_row(run)) for run in items])
 
 
 def _row(run: Data) -> Sequence[Cell]:

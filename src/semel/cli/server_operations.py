@@ -58,12 +58,12 @@ class ServerAddress(NamedTuple):
 
     def headers(self) -> dict[bytes, bytes]:
         """As bytes: names of people are not all ASCII."""
-        told = {
+        texts = {
             b"X-Tenant-ID": self.tenant,
             b"X-Principal-Id": self.person,
             b"X-API-Key": self.api_key or None,
         }
-        return {name: value.encode() for name, value in told.items() if value is not None}
+        return {name: value.encode() for name, value in texts.items() if value is not None}
 
 
 class ServerOperations:
@@ -112,8 +112,8 @@ class ServerOperations:
     def approval(self, job_id: str) -> Data:
         return self._get(f"/approvals/{_in_path(job_id)}")
 
-    def decide(self, verb: str, job_id: str, told: dict[str, Any]) -> Data:
-        body = {name: value for name, value in told.items() if value is not None}
+    def decide(self, verb: str, job_id: str, details: dict[str, Any]) -> Data:
+        body = {name: value for name, value in details.items() if value is not None}
         return self._data(self._send("POST", f"/approvals/{_in_path(job_id)}/{verb}", body=body))
 
     def runs(self, workflow_id: str | None, status: str | None, limit: int) -> list[Data]:
@@ -149,8 +149,8 @@ class ServerOperations:
 
     def windows(self, tool: str | None) -> list[Data]:
         filters = None if tool is None else {"tool": tool}
-        found: list[Data] = self._data(self._send("GET", "/windows", filters, timeout_s=_REPORT_S))["items"]
-        return found
+        items: list[Data] = self._data(self._send("GET", "/windows", filters, timeout_s=_REPORT_S))["items"]
+        return items
 
     def duplicates(self, within: str, progress: Progress) -> Data:
         del progress  # the gateway reads the log, and tells when it is done
@@ -207,10 +207,10 @@ class ServerOperations:
 
     def _data(self, answer: httpx.Response) -> Data:
         try:
-            found: Data = from_json(answer.content)  # whole numbers of any size stay whole
+            data: Data = from_json(answer.content)  # whole numbers of any size stay whole
         except ValueError:
             raise _no_gateway(self._server, answer) from None
-        return found
+        return data
 
     def _refuse(self, answer: httpx.Response) -> NoReturn:
         try:

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 import orjson
 
-from semel.audit import export, verify
+from semel.audit import duplicate_report, export
 from semel.cli.operations import Data, Progress, Verdict
 from semel.errors import ResultInvalid
 from semel.flow import indexes
@@ -22,7 +22,7 @@ from semel.flow.problems import ILL_FORMED, Problem
 from semel.flow.progress import RunsFollow
 from semel.flow.values import Caller, JsonAnswer, Page
 from semel.gateway import settings
-from semel.gateway.every_record import Correction, EveryRecord, Said, Wanted
+from semel.gateway.every_record import Correction, DoubtAnswer, EveryRecord, RecordFilter
 from semel.kernel.answers import ApprovalJson
 from semel.kernel.record import UNSETTLED, State
 from semel.ledger import catalogue
@@ -42,10 +42,10 @@ T = TypeVar("T")
 # Read at once from a list.
 _PAGE = 200
 
-# Whoever has used the store stands on one of these, or has a record that is not settled.
-_SHELVES = (TOOLS, AGES, DEAD, indexes.RUNS, job_index.JOBS, KEYS, job_index.APPROVALS, indexes.WORKFLOWS)
+# Every tenant that has used the store has an entry in one of these, or a record that is not settled.
+_INDEXES = (TOOLS, AGES, DEAD, indexes.RUNS, job_index.JOBS, KEYS, job_index.APPROVALS, indexes.WORKFLOWS)
 
-# Whatever the score, it stands in the index.
+# Above every score: nothing in the index is left out.
 _ANY_SCORE = (1 << 53) - 1
 
 
@@ -63,17 +63,17 @@ class StoreOperations:
     # --- records ---------------------------------------------------------------------------------
 
     def records(self, filters: dict[str, str | None], limit: int) -> list[Data]:
-        return [*asyncio.run(self._records.list(Wanted(**filters), None, limit)).items]
+        return [*asyncio.run(self._records.list(RecordFilter(**filters), None, limit)).items]
 
     def record(self, id_: str) -> Data:
         return asyncio.run(self._records.get(id_))
 
     def resolve(self, id_: str, verdict: Verdict) -> tuple[Data, bool]:
-        said = Said(verdict.outcome, self._person(), verdict.result, verdict.fence)
-        return _asked(self._records.resolve(id_, said))
+        answer = DoubtAnswer(verdict.outcome, self._person(), verdict.result, verdict.fence)
+        return _run(self._records.resolve(id_, answer))
 
     def amend(self, id_: str, result: Any) -> tuple[Data, bool]:
-        return _asked(self._records.amend(id_, Correction(self._person(), result)))
+        return _run(self._records.amend(id_, Correction(self._person(), result)))
 
     # --- tools -----------------------------------------------------------------------------------
 
@@ -81,10 +81,10 @@ class StoreOperations:
         return _whole(lambda after, size: self._flow.catalogue.list(self._tenant, after, size), limit)
 
     def tool(self, name: str, version: str | None) -> Data:
-        found = catalogue.shown_as(asyncio.run(self._flow.catalogue.get(self._tenant, name)), version)
-        if found is None:
+        tool = catalogue.shown_as(asyncio.run(self._flow.catalogue.get(self._tenant, name)), version)
+        if tool is None:
             raise Problem("tool_not_found")
-        return found
+        return tool
 
     # --- questions to people -----------------------------------------------------------------------
 
@@ -97,9 +97,9 @@ class StoreOperations:
     def _approvals(self) -> Approvals:
         return Approvals(self._store, self._tenant, RunsFollow())
 
-    def decide(self, verb: str, job_id: str, told: dict[str, Any]) -> Data:
+    def decide(self, verb: str, job_id: str, details: dict[str, Any]) -> Data:
         decide = getattr(self._approvals(), verb)
-        answer: DecisionAnswer = decide(job_id, by=self._person(), **told)
+        answer: DecisionAnswer = decide(job_id, by=self._person(), **details)
         return answer.as_data()
 
     # --- runs, jobs, dead letters ------------------------------------------------------------------
@@ -110,7 +110,7 @@ class StoreOperations:
 
     def run(self, run_id: str) -> Data:
         runs = self._flow.runs
-        run = _asked(runs.get(self._tenant, run_id))
+        run = _run(runs.get(self._tenant, run_id))
         events = _whole(lambda after, size: runs.timeline(self._tenant, run_id, after, size))
         return {**run, "timeline": events}
 
@@ -122,11 +122,13 @@ class StoreOperations:
         return _answered(self._flow.runs.rerun(self._caller(), run_id, from_step, key))
 
     def jobs(self, filters: dict[str, str | None], limit: int) -> list[Data]:
-        wanted = JobFilter(**filters)
-        return _whole(lambda after, size: self._flow.job_desk.list(self._tenant, wanted, after, size), limit)
+        job_filter = JobFilter(**filters)
+        return _whole(
+            lambda after, size: self._flow.job_desk.list(self._tenant, job_filter, after, size), limit
+        )
 
     def job(self, job_id: str) -> Data:
-        return _asked(self._flow.jobs.get(self._tenant, job_id))
+        return _run(self._flow.jobs.get(self._tenant, job_id))
 
     def cancel_job(self, job_id: str) -> tuple[Data, bool]:
         return _answered(self._flow.job_desk.cancel(self._caller(), job_id))
@@ -135,7 +137,7 @@ class StoreOperations:
         return _whole(lambda after, size: self._flow.dead_letters.list(self._tenant, after, size), limit)
 
     def dead_letter(self, id_: str) -> Data:
-        return _asked(self._flow.dead_letters.get(self._tenant, id_))
+        return _run(self._flow.dead_letters.get(self._tenant, id_))
 
     def retry_dead_letter(self, id_: str, key: str) -> tuple[Data, bool]:
         return _answered(self._flow.dead_letters.retry(self._caller(), id_, key))
@@ -143,12 +145,12 @@ class StoreOperations:
     # --- reports -----------------------------------------------------------------------------------
 
     def windows(self, tool: str | None) -> list[Data]:
-        found = advice.advise(self._store, self._tenant, tool)
-        return [advice.as_data(each) for each in found]
+        advices = advice.advise(self._store, self._tenant, tool)
+        return [advice.as_data(each) for each in advices]
 
     def duplicates(self, within: str, progress: Progress) -> Data:
-        found = verify.find_duplicates(self._store, self._tenant, within=within, progress=progress)
-        return export.duplicates(found)
+        report = duplicate_report.find_duplicates(self._store, self._tenant, within=within, progress=progress)
+        return export.duplicates(report)
 
     def events(self) -> Iterator[Data]:
         return export.exported_lines(self._store, self._tenant)
@@ -157,14 +159,14 @@ class StoreOperations:
         return Caller(self._tenant, self._person())
 
 
-class EveryTenantDoor:
+class EveryTenantLists:
     """The lists of all tenants, as one: each item says whose it is, the newest come first."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def records(self, filters: dict[str, str | None], limit: int) -> list[Data]:
-        # What is in doubt says itself whose it is, and the others need not be asked.
+        # The store counts what is in doubt by tenant, so the other tenants need not be read.
         doubtful = filters.get("state") == "in_doubt"
         tenants = _unsettled(self._store, frozenset((State.IN_DOUBT,))) if doubtful else self._tenants()
         return self._newest(
@@ -211,7 +213,7 @@ class EveryTenantDoor:
         return [{"tenant": tenant, **item} for tenant, operations in operations for item in read(operations)]
 
     def _tenants(self) -> Sequence[str]:
-        used = (self._store.ask(Tenants(index, _ANY_SCORE)) for index in _SHELVES)
+        used = (self._store.ask(Tenants(index, _ANY_SCORE)) for index in _INDEXES)
         return sorted({*_unsettled(self._store, UNSETTLED), *(tenant for each in used for tenant in each)})
 
 
@@ -223,8 +225,8 @@ def _kept_us() -> int | None:
     """For how long what has ended is kept: as the gateways on this store are told."""
     name = "SEMEL_RUN_KEY_WINDOW"
     try:
-        told = {name: os.environ[name]} if name in os.environ else {}
-        return settings.read({}, told).run_key_window_us
+        environ = {name: os.environ[name]} if name in os.environ else {}
+        return settings.read({}, environ).run_key_window_us
     except ValueError as wrong:
         raise click.UsageError(f"{wrong}. Nothing was done.") from None
 
@@ -240,10 +242,10 @@ def _no_person() -> NoReturn:
 # --- asking, and what the answer is --------------------------------------------------------------
 
 
-def _asked(wanted: Coroutine[Any, Any, T]) -> T:
+def _run(coroutine: Coroutine[Any, Any, T]) -> T:
     """The answer. What a gateway would call a bad request is wrong usage here too."""
     with _refused():
-        return asyncio.run(wanted)
+        return asyncio.run(coroutine)
 
 
 @contextmanager
@@ -258,8 +260,8 @@ def _refused() -> Iterator[None]:
         raise click.UsageError(problem.message) from None
 
 
-def _answered(wanted: Coroutine[Any, Any, JsonAnswer[Any]]) -> tuple[Data, bool]:
-    answer = _asked(wanted)
+def _answered(coroutine: Coroutine[Any, Any, JsonAnswer[Any]]) -> tuple[Data, bool]:
+    answer = _run(coroutine)
     data: Data = orjson.loads(answer.body)
     return data, answer.replayed
 
@@ -280,7 +282,7 @@ def _whole(
                 break
         return items
 
-    return _asked(pages())
+    return _run(pages())
 
 
 def _request(request: ApprovalRequest) -> Data:

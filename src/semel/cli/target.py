@@ -23,14 +23,14 @@ from semel.stores.urls import hide_password, need, open_store
 
 if TYPE_CHECKING:
     from semel.cli.server_operations import ServerAddress
-    from semel.cli.store_operations import EveryTenantDoor
+    from semel.cli.store_operations import EveryTenantLists
 
 _DEFAULT_TENANT = "default"
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where a person sits while working on a store, or on one behind a gateway."""
+    """The store or gateway that a command works on, which tenant, and who acts."""
 
     url: str
     tenant: str
@@ -88,11 +88,11 @@ class Target:
             yield lists
 
     @contextmanager
-    def every_tenant(self) -> Iterator[EveryTenantDoor]:
-        from semel.cli.store_operations import EveryTenantDoor
+    def every_tenant(self) -> Iterator[EveryTenantLists]:
+        from semel.cli.store_operations import EveryTenantLists
 
         with self.ledger("A gateway's key opens one tenant, so --all-tenants reads the store") as ledger:
-            yield EveryTenantDoor(ledger.store)
+            yield EveryTenantLists(ledger.store)
 
     def columns(self, *names: str) -> tuple[str, ...]:
         """Of a list: it ends with whose each item is, if that is not said already."""
@@ -191,7 +191,7 @@ def lists_tenants(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _one_of(url: str | None, server: str | None) -> tuple[str | None, str | None]:
-    """The store or the gateway that is meant: a flag outdoes a variable, and two of a kind are none."""
+    """The store or the gateway that is meant: a flag wins over a variable, and only one may be given."""
     typed = {name for name in ("url", "server", "api_key") if _typed(name)}
     if "server" in typed and not (server or "").strip():
         raise click.UsageError("--server is empty: it is the address that `semel serve` prints.")

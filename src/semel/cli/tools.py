@@ -24,14 +24,14 @@ def tools() -> None:
 def list_(target: Target, limit: int) -> None:
     """Tools, those that were first seen last on top."""
     with target.lists() as lists:
-        found = lists.tools(limit)
+        items = lists.tools(limit)
     if target.out.as_json:
-        target.out.data({"items": found})
-    elif not found:
+        target.out.data({"items": items})
+    elif not items:
         target.out.say(f"No tools were run{target.in_tenant}.")
     else:
         columns = target.columns("TOOL", "VERSION", "CLASS", "WINDOW", "IN DOUBT", "SEEN")
-        target.out.table(columns, [target.row(tool, *_row(tool)) for tool in found])
+        target.out.table(columns, [target.row(tool, *_row(tool)) for tool in items])
 
 
 def _row(tool: Data) -> Sequence[Cell]:

@@ -33,28 +33,28 @@ _TABLE = ("TOOL", "RETRIES", "AGES", "99.9 % WITHIN", "WINDOW", "KEEPS", "WOULD 
 def windows(target: Target, tool: str | None) -> None:
     """Retry ages seen per tool, the window that covers 99.9 % of them, and what it stores."""
     with target.out.progress("Reading ages and records"), target.lists() as lists:
-        found = lists.windows(tool)
+        items = lists.windows(tool)
     if target.out.as_json:
-        target.out.data({"items": found})
-    elif not found:
+        target.out.data({"items": items})
+    elif not items:
         of = f" of {tool}" if tool else ""
         target.out.say(f"No retries{of} were seen{target.in_tenant}: there is nothing to choose by yet.")
     else:
-        _tell(target, found, whole=tool is not None)
+        _tell(target, items, whole=tool is not None)
 
 
 # --- for people -----------------------------------------------------------------------------------
 
 
-def _tell(target: Target, found: Sequence[Data], *, whole: bool) -> None:
-    target.out.table(target.columns(*_TABLE), [target.row(advice, *_row(advice)) for advice in found])
+def _tell(target: Target, items: Sequence[Data], *, whole: bool) -> None:
+    target.out.table(target.columns(*_TABLE), [target.row(advice, *_row(advice)) for advice in items])
     target.out.say()
     target.out.say(
         f"Ages, from left to right: under {', '.join(_COLUMNS)}, and more. Keeps: about, at the present rate."
     )
-    if any(advice["kind"] == KEY for advice in found):
+    if any(advice["kind"] == KEY for advice in items):
         target.out.say("Keys of clients are those of the gateway; their retries are sampled.")
-    for advice in found:
+    for advice in items:
         if whole:
             target.out.say()
             target.out.table(("UNDER", "RETRIES", ""), _histogram(advice["ages"]))

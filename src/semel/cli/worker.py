@@ -65,22 +65,22 @@ _DURATION = _DurationParam()
               help="How long running jobs may take to end after a signal.")  # fmt: skip
 @click.option("--run-key-window", envvar="SEMEL_RUN_KEY_WINDOW", default="90d", metavar="90d|forever",
               help="As the gateways on this store are told. [90d]")  # fmt: skip
-def worker(module: str, url: str | None, server: str | None, topics: tuple[str, ...], **told: Any) -> int:
+def worker(module: str, url: str | None, server: str | None, topics: tuple[str, ...], **options: Any) -> int:
     """Run the functions that MODULE marks with @semel.handler("topic"), until Ctrl-C or SIGTERM.
 
     MODULE is a name that can be imported, or the path of a Python file. Probes of the contracts in it are
     asked about calls in doubt. A signal ends it in order: no new jobs, running ones may end. A second one
     ends it at once.
     """
-    loaded, found = _loaded(module)
-    handlers = _chosen(found, topics)
+    loaded, marked = _loaded(module)
+    handlers = _chosen(marked, topics)
     store_url = url_of_store(url)
     # Before anything is opened: which records a call meets depends on it.
-    tenant = told["tenant"] or _DEFAULT_TENANT if server is None else _tenant(server, told)
+    tenant = options["tenant"] or _DEFAULT_TENANT if server is None else _tenant(server, options)
     store = open_store(store_url)
     worker_id = f"{socket.gethostname()}:{os.getpid()}"
     with Ledger(store, tenant=tenant) as ledger, _board(store.clock) as board:
-        operations = _operations(server, ledger, worker_id, told)
+        operations = _operations(server, ledger, worker_id, options)
         board.tell("worker.opened", jobs=server or hide_password(store_url), records=hide_password(store_url),
                    tenant=tenant, durability=ledger.durability)  # fmt: skip
         working = Worker(
@@ -88,9 +88,9 @@ def worker(module: str, url: str | None, server: str | None, topics: tuple[str, 
             ledger,
             handlers,
             worker_id=worker_id,
-            concurrency=told["concurrency"],
-            lease_s=told["lease_s"],
-            grace_s=told["grace_s"],
+            concurrency=options["concurrency"],
+            lease_s=options["lease_s"],
+            grace_s=options["grace_s"],
             tell=board.tell,
             contracts=contracts_in(loaded),
         )
@@ -107,37 +107,37 @@ def _loaded(module: str) -> tuple[ModuleType, Mapping[str, Handler]]:
 
 
 def _chosen(handlers: Mapping[str, Handler], topics: tuple[str, ...]) -> Mapping[str, Handler]:
-    wanted = [name.strip() for text in topics for name in text.split(",")]
-    unknown = sorted(set(wanted) - set(handlers))
+    names = [name.strip() for text in topics for name in text.split(",")]
+    unknown = sorted(set(names) - set(handlers))
     if unknown:
         there = ", ".join(sorted(handlers))
         raise click.BadParameter(
             f"{', '.join(unknown)}: no handler. There are {there}.", param_hint="--topics"
         )
-    return {name: handlers[name] for name in wanted} if wanted else handlers
+    return {name: handlers[name] for name in names} if names else handlers
 
 
-def _tenant(server: str, told: Mapping[str, Any]) -> str:
+def _tenant(server: str, options: Mapping[str, Any]) -> str:
     """The tenant of the API key."""
     need("gateway", "httpx")
     from semel.worker.gateway_jobs import tenant_at
 
     with _there_at_the_start():
-        return asyncio.run(tenant_at(server, told["api_key"], told["tenant"]))
+        return asyncio.run(tenant_at(server, options["api_key"], options["tenant"]))
 
 
-def _operations(server: str | None, ledger: Ledger, worker_id: str, told: Mapping[str, Any]) -> JobSource:
+def _operations(server: str | None, ledger: Ledger, worker_id: str, options: Mapping[str, Any]) -> JobSource:
     if server is not None:
         need("gateway", "httpx")
         # Here, not on top: a worker at a store needs no HTTP client.
         from semel.worker.gateway_jobs import GatewayJobs
 
-        return GatewayJobs(server, told["api_key"], worker_id, ledger.tenant)
+        return GatewayJobs(server, options["api_key"], worker_id, ledger.tenant)
     from semel.worker.store_jobs import StoreJobs
 
-    window = told["run_key_window"]
+    window = options["run_key_window"]
     kept_us = None if window == "forever" else int(_DURATION.convert(window, None, None) * 1_000_000)
-    bus = open_bus(told["bus"], ledger.clock)
+    bus = open_bus(options["bus"], ledger.clock)
     return StoreJobs(ledger.store, bus, ledger.tenant, worker_id, kept_us)
 
 
@@ -148,7 +148,7 @@ async def _run(working: Worker) -> int:
 
 @contextmanager
 def _there_at_the_start() -> Iterator[None]:
-    """Later it would be waited for; who is not there at the start is most likely misspelt."""
+    """OpenError if it is away at the start: its address is probably misspelt. Later it is waited for."""
     try:
         yield
     except Away as away:
@@ -160,13 +160,13 @@ def _there_at_the_start() -> Iterator[None]:
 @contextmanager
 def _signals(working: Worker) -> Iterator[None]:
     """The first one asks for a stop in order, the second one ends the process."""
-    loop, asked = asyncio.get_running_loop(), False
+    loop, stopping = asyncio.get_running_loop(), False
 
     def arrived(number: int, _: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
+        nonlocal stopping
+        if stopping:
             os._exit(128 + number)
-        asked = True
+        stopping = True
         loop.call_soon_threadsafe(working.stop)
 
     before = {}
@@ -215,8 +215,8 @@ class _Board:
         self._status.update(self._line())
         if not event.startswith("job.") or event in _SHOWN:
             frames = facts.pop("traceback", ())
-            told = "  ".join(f"{name}={value}" for name, value in facts.items())
-            for text in (f"{event}  {told}", *(f"    {frame}" for frame in frames)):
+            details = "  ".join(f"{name}={value}" for name, value in facts.items())
+            for text in (f"{event}  {details}", *(f"    {frame}" for frame in frames)):
                 self._console.print(clean(text), soft_wrap=True)
 
     def _line(self) -> str:

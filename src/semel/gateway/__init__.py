@@ -6,7 +6,7 @@ auth         credentials, roles, `--dev`                ratelimit    one tenant'
 incoming     a request before the flow sees it          bodies       what bodies and queries look like
 strict_json  bytes to JSON, or why not                  idempotency  the key that a client sends
 cursors      where a list goes on                       problems     whatever goes wrong, as RFC 9457
-services     what handlers call                         call         one request as a handler gets it
+services     what handlers call                         exchange     one request as a handler gets it
 flows        workflows, runs, jobs, approvals           records      handlers of records
 every_record records of every kind, as one list        audit        handlers of the audit log
 operate      health, readiness, metrics                 metrics      what is counted; retries: ages of keys

@@ -4,7 +4,8 @@ Python runs one thread at a time, and neither a pattern nor a schema nor a parse
 tenant's body costs, on a thread as on the loop, everybody waits for. A process of its own is bounded by the
 system in time and memory (semel.gateway.apart_main), and ended without asking it.
 
-Processes are started when they are first needed, and kept. A tenant has one at a time: others find one too.
+Processes are started when they are first needed, and kept. A tenant has one at a time, so that others find
+one too.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from semel.kernel.large import LargeJson
 
 _log = logging.getLogger("semel.gateway")
 
-# As many tenants at once as may each do their worst; and how many of the processes stay when all is quiet.
+# Processes at work at once, each for another tenant; and how many of them are kept idle.
 _PROCESSES_MAX = 4
 _IDLE_MAX = 2
 
 # Of one tenant, at work or waiting: more than it has runs that start at the same moment.
-_PLACES = 1_000
+_PER_TENANT_MAX = 1_000
 
-# By the wall, where the processor is not theirs alone: longer than a busy machine needs.
+# For one piece of work, waiting for a processor included: longer than a busy machine needs.
 _WALL_S = 60.0
 
 # Once more if a process was ended from outside in the middle of its work.
@@ -66,7 +67,7 @@ class Companion:
         self._channel.setblocking(False)
 
     async def ask(self, parts: Sequence[bytes]) -> list[bytes]:
-        """The answer; Ended if there will be none."""
+        """The answer; ProcessEnded if there will be none."""
         loop = asyncio.get_running_loop()
         try:
             await loop.sock_sendall(self._channel, apart_main.packed(parts))
@@ -101,8 +102,8 @@ class Apart:
     """The processes of one gateway."""
 
     def __init__(self) -> None:
-        self._turns = Turns(_PLACES)
-        self._places = asyncio.Semaphore(_PROCESSES_MAX)
+        self._turns = Turns(_PER_TENANT_MAX)
+        self._processes = asyncio.Semaphore(_PROCESSES_MAX)
         self._idle: list[Companion] = []
 
     # --- what is asked of them --------------------------------------------------------------------
@@ -145,8 +146,8 @@ class Apart:
     # --- how it is done ---------------------------------------------------------------------------
 
     async def _do(self, tenant: str, parts: Sequence[bytes]) -> list[bytes]:
-        with self._turns.place(tenant):
-            async with self._turns.turn(tenant), self._places:
+        with self._turns.entry(tenant):
+            async with self._turns.turn(tenant), self._processes:
                 return await self._insist(parts)
 
     async def _insist(self, parts: Sequence[bytes]) -> list[bytes]:

@@ -17,7 +17,7 @@ from semel.flow.bus.base import Bus
 from semel.flow.problems import Problem
 from semel.flow.values import Caller
 from semel.gateway import openapi, operate, problems, strict_json
-from semel.gateway.auth import Door, KeyDoor, OpenDoor, check_role, check_tenant
+from semel.gateway.auth import Authenticator, DevAuthenticator, KeyAuthenticator, check_role, check_tenant
 from semel.gateway.bodies import Model
 from semel.gateway.exchange import Exchange, HttpReply
 from semel.gateway.incoming import SMALL_BYTES_MAX, Disconnected, Incoming, Receive, Scope, checked
@@ -97,7 +97,9 @@ class Gateway:
     def __init__(self, services: Services) -> None:
         settings, clock = services.settings, services.clock
         self.services = services
-        self._door: Door = OpenDoor() if settings.dev else KeyDoor(services.api_keys, clock)
+        self._authenticator: Authenticator = (
+            DevAuthenticator() if settings.dev else KeyAuthenticator(services.api_keys, clock)
+        )
         # Under --dev tenants are free names, and nobody has to be protected from anybody.
         rate_per_s = 0.0 if settings.dev else settings.tenant_rate_per_s
         self._rate_limit = RateLimit(rate_per_s, settings.tenant_burst, clock)
@@ -109,7 +111,7 @@ class Gateway:
         caller: Caller | None = None
         key: str | None = None
         try:
-            caller = await self._door.caller(request)
+            caller = await self._authenticator.caller(request)
             check_role(caller, route.roles)
             if not self.services.settings.dev:
                 check_tenant(caller, request)
@@ -143,11 +145,11 @@ class Gateway:
                 return await handled(text)
 
     async def _arrived(self, request: Incoming, tenant: str, stack: ExitStack) -> bytes:
-        """The body. A large one costs by its size, and has a place of the tenant's until the stack ends."""
+        """The body. A large one costs by its size, and counts as one of the tenant's until the stack ends."""
 
         def large(size: int) -> None:
             self._rate_limit.take(tenant, size / TOKEN_BYTES)
-            stack.enter_context(self._large.place(tenant))
+            stack.enter_context(self._large.entry(tenant))
 
         if self.services.stopping.is_set():
             raise Problem("gateway_stopping")
@@ -246,7 +248,7 @@ class Resource:
             except Disconnected:
                 return  # nobody is there to be answered, and nothing was done
         await respond(send, reply)
-        gateway.finish(name, _known(method), reply, caller and caller.tenant, started)
+        gateway.finish(name, _method_label(method), reply, caller and caller.tenant, started)
 
 
 class OpenResource:
@@ -279,13 +281,13 @@ class Nowhere:
         started = self._gateway.services.clock.monotonic()
         reply = self._gateway.refusal(Problem("not_found"))
         await respond(send, reply)
-        self._gateway.finish("nowhere", _known(scope["method"]), reply, None, started)
+        self._gateway.finish("nowhere", _method_label(scope["method"]), reply, None, started)
 
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
 
 
-def _known(method: str) -> str:
+def _method_label(method: str) -> str:
     """A method for the log: a client may send any word."""
     return method if method in _METHODS else "OTHER"
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from semel.audit import export, verify
+from semel.audit import duplicate_report, export
 from semel.audit.export import BEGINNING, LogPosition
 from semel.flow.problems import Problem
 from semel.flow.values import Page
@@ -18,12 +18,14 @@ from semel.kernel.answers import DuplicatesJson, EventJson
 
 async def list_events(call: Exchange) -> Listed[EventJson]:
     query: ListQuery = call.query
-    found = await asyncio.to_thread(export.part, call.services.store, call.tenant, _place(call), query.limit)
-    after = None if found.next is None else (found.next.seq, str(found.next.lane))
-    return call.page(Page(found.lines, after))
+    part = await asyncio.to_thread(
+        export.part, call.services.store, call.tenant, _position(call), query.limit
+    )
+    after = None if part.next is None else (part.next.seq, str(part.next.lane))
+    return call.page(Page(part.lines, after))
 
 
-def _place(call: Exchange) -> LogPosition:
+def _position(call: Exchange) -> LogPosition:
     after = call.after()
     return BEGINNING if after is None else LogPosition(int(after[1]), after[0])
 
@@ -32,10 +34,14 @@ async def find_duplicates(call: Exchange) -> HttpReply[DuplicatesJson]:
     """The report over the whole log: on a thread, which ends early when nobody waits for it any more."""
     query: DuplicatesQuery = call.query
     async with watching(call) as look:
-        found = await asyncio.to_thread(
-            verify.find_duplicates, call.services.store, call.tenant, within=query.within, progress=look
+        report = await asyncio.to_thread(
+            duplicate_report.find_duplicates,
+            call.services.store,
+            call.tenant,
+            within=query.within,
+            progress=look,
         )
-    return data(export.duplicates(found))
+    return data(export.duplicates(report))
 
 
 @asynccontextmanager

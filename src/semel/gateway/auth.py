@@ -31,7 +31,7 @@ _KEY_ID = re.compile(r"[0-9a-f]{16}")
 
 # No name of a tenant begins with a dot, so no credential and no header reaches this one.
 _TENANT = ".semel"
-_SHELF = "api-keys"
+_INDEX = "api-keys"
 
 # How long a key is believed without asking the store: so a revoked one is dead within this time.
 CACHED_S = 5.0
@@ -100,14 +100,14 @@ class ApiKeys:
 
     async def list(self, tenant: str | None = None) -> list[ApiKey]:
         """Newest first; of one tenant, or all."""
-        found: list[ApiKey] = []
+        keys: list[ApiKey] = []
         after: tuple[int, str] | None = None
         while documents := (
-            await self._document_store.scan(Scan(_TENANT, _SHELF, 200, newest=True, after=after))
+            await self._document_store.scan(Scan(_TENANT, _INDEX, 200, newest=True, after=after))
         ).documents:
-            found += [_key(document) for document in documents]
-            after = found[-1].created_us, documents[-1].id
-        return [key for key in found if tenant in (None, key.tenant)]
+            keys += [_key(document) for document in documents]
+            after = keys[-1].created_us, documents[-1].id
+        return [key for key in keys if tenant in (None, key.tenant)]
 
     async def revoke(self, id_: str) -> ApiKey:
         """The key is refused from now on, everywhere within `CACHED_S`. Again, it changes nothing."""
@@ -147,7 +147,7 @@ def _document_id(id_: str) -> str:
 
 
 def _draft(key: ApiKey) -> Draft:
-    return Draft(_document_id(key.id), orjson.dumps(key), (Entry(_SHELF, key.created_us),))
+    return Draft(_document_id(key.id), orjson.dumps(key), (Entry(_INDEX, key.created_us),))
 
 
 def _key(document: Document) -> ApiKey:
@@ -158,7 +158,7 @@ def _key(document: Document) -> ApiKey:
 # --- requests -------------------------------------------------------------------------------------
 
 
-class KeyDoor:
+class KeyAuthenticator:
     """Lets in whoever has a key."""
 
     def __init__(self, keys: ApiKeys, clock: Clock) -> None:
@@ -209,7 +209,7 @@ def _bearer(value: bytes) -> bytes:
     return token.strip()
 
 
-class OpenDoor:
+class DevAuthenticator:
     """`--dev`: whoever is at this machine may do everything, as whoever they say they are.
 
     A page in a browser on this machine is not at this machine: its requests are recognised by a `Host` that
@@ -245,7 +245,7 @@ def _header_text(request: Incoming, name: bytes, default: str) -> str:
         raise Problem("request_invalid", f"{name.decode()} is not UTF-8.", names=[name.decode()]) from None
 
 
-Door = KeyDoor | OpenDoor
+Authenticator = KeyAuthenticator | DevAuthenticator
 
 
 def check_role(caller: Caller, roles: frozenset[str]) -> None:

@@ -12,7 +12,7 @@ from semel.kernel.limits import KEY_BYTES_MAX, MESSAGE_CHARS_MAX, TRACEBACK_BYTE
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"
 
-# More than a tenant can have in mind, small enough that sums of it mean something.
+# Higher than any tenant's limit of runs: a larger number is a typing error.
 RUNS_MAX = 1_000_000
 
 # A worker that asks for more at once than this keeps others from work for longer than it saves.

@@ -32,7 +32,7 @@ _FRAMING_PER_BYTE = 16
 _LINGER_S = 2.0
 _LINGER_BYTES = 1 << 20
 
-# What is written while the gateway stops and not read for so long is read by nobody.
+# While the gateway stops: an answer that a client has not read for so long is given up.
 _UNREAD_S = 5.0
 
 
@@ -46,7 +46,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._body_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
         self._refused = False
-        self._broken = False  # what comes is not read, because what came cannot be
+        self._broken = False  # the body is refused: the rest of it is ignored
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -62,11 +62,11 @@ class BoundedHttp(HttpToolsProtocol):
                 self._ignore(len(data))
                 return
             # The parser never sees more of a header than it may have.
-            room = HEAD_BYTES_MAX - self._bytes if self._in_head else HEAD_BYTES_MAX
-            if room <= 0:
+            allowed = HEAD_BYTES_MAX - self._bytes if self._in_head else HEAD_BYTES_MAX
+            if allowed <= 0:
                 self.refuse("headers_too_large")
                 continue
-            part, data = (data, b"") if len(data) <= room else (data[:room], data[room:])
+            part, data = (data, b"") if len(data) <= allowed else (data[:allowed], data[allowed:])
             self._bytes += len(part)
             super().data_received(part)
             if not self._in_head and self._framing() > 2 * HEAD_BYTES_MAX:
@@ -134,7 +134,7 @@ class BoundedHttp(HttpToolsProtocol):
             self.transport.close()
 
     def _tell_when_asked(self, problem: Problem) -> None:
-        """Nobody waits for the body yet. Whoever will is refused then; an answer without it is the last."""
+        """Refuse once somebody waits for the body. An answer that does without it is the last one here."""
         self._broken, self._bytes = True, 0
         self.cycle.keep_alive = False
         scope: Scope = self.cycle.scope  # type: ignore[assignment]

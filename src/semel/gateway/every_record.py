@@ -36,12 +36,12 @@ _PAGE = 200
 
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00Z")
 
-Place = tuple[int, str]
+ListPosition = tuple[int, str]
 Items = list[RecordJson]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RecordFilter:
     """Which records; None: whichever."""
 
     scope: str | None = None
@@ -50,7 +50,7 @@ class Wanted:
     tool: str | None = None
 
 
-class Said(NamedTuple):
+class DoubtAnswer(NamedTuple):
     """What a person answers about a record in doubt."""
 
     outcome: str  # happened, did_not_happen
@@ -76,67 +76,69 @@ class EveryRecord:
         self._questions = questions
         self._records = Records(store, tenant)
 
-    async def list(self, wanted: Wanted, after: Place | None, limit: int) -> Page[RecordJson]:
+    async def list(self, filters: RecordFilter, after: ListPosition | None, limit: int) -> Page[RecordJson]:
         """Newest first."""
-        found: Items = []
-        if wanted.scope in (None, "approval") and wanted.state in _QUESTION_STATES:
-            found += await self._of_questions(wanted, after, limit)
-        if wanted.scope in (None, "tool"):
-            found += await asyncio.to_thread(self._of_tools, wanted, after, limit)
-        if wanted.tool is None and wanted.state in _KEY_STATES:
-            for scope in _KEY_SCOPES if wanted.scope is None else [wanted.scope]:
+        records: Items = []
+        if filters.scope in (None, "approval") and filters.state in _QUESTION_STATES:
+            records += await self._of_questions(filters, after, limit)
+        if filters.scope in (None, "tool"):
+            records += await asyncio.to_thread(self._of_tools, filters, after, limit)
+        if filters.tool is None and filters.state in _KEY_STATES:
+            for scope in _KEY_SCOPES if filters.scope is None else [filters.scope]:
                 for filed in _KEY_SCOPES.get(scope, ()):
-                    found += await self._of_keys(wanted, filed, after, limit)
-        found.sort(key=place, reverse=True)
-        items = found[:limit]
-        more = len(found) >= limit and wanted.key is None
-        return Page(items, place(items[-1]) if more else None)
+                    records += await self._of_keys(filters, filed, after, limit)
+        records.sort(key=position, reverse=True)
+        items = records[:limit]
+        more = len(records) >= limit and filters.key is None
+        return Page(items, position(items[-1]) if more else None)
 
-    def _of_tools(self, wanted: Wanted, after: Place | None, limit: int) -> Items:
-        found = self._records.list(
-            scope=wanted.scope,
-            state=wanted.state,
-            key=wanted.key,
-            tool=wanted.tool,
+    def _of_tools(self, filters: RecordFilter, after: ListPosition | None, limit: int) -> Items:
+        records = self._records.list(
+            scope=filters.scope,
+            state=filters.state,
+            key=filters.key,
+            tool=filters.tool,
             before=after,
             limit=limit,
         )
-        return [self._records.show(record) for record in found]
+        return [self._records.show(record) for record in records]
 
-    async def _of_questions(self, wanted: Wanted, after: Place | None, limit: int) -> Items:
+    async def _of_questions(self, filters: RecordFilter, after: ListPosition | None, limit: int) -> Items:
         def fits(item: RecordJson) -> bool:
-            return wanted.state in (None, item["state"]) and wanted.tool in (None, item["tool"])
+            return filters.state in (None, item["state"]) and filters.tool in (None, item["tool"])
 
-        async def read(after: Place | None, limit: int) -> Items:
+        async def read(after: ListPosition | None, limit: int) -> Items:
             # Most questions were answered long ago: whoever wants the open ones does not read all of them.
-            status = "waiting" if wanted.state == "pending" else None
+            status = "waiting" if filters.state == "pending" else None
             return await self._questions.records(self._tenant, status, after, limit)
 
-        if wanted.key is None:
+        if filters.key is None:
             return await _sifted(read, fits, after, limit)
-        found = await self._questions.record(self._tenant, wanted.key)
-        return _beyond(after, [found] if found is not None and fits(found) else [])
+        question = await self._questions.record(self._tenant, filters.key)
+        return _beyond(after, [question] if question is not None and fits(question) else [])
 
-    async def _of_keys(self, wanted: Wanted, filed: str, after: Place | None, limit: int) -> Items:
+    async def _of_keys(
+        self, filters: RecordFilter, filed: str, after: ListPosition | None, limit: int
+    ) -> Items:
         def fits(item: RecordJson) -> bool:
-            return wanted.state in (None, item["state"])
+            return filters.state in (None, item["state"])
 
-        async def read(after: Place | None, limit: int) -> Items:
+        async def read(after: ListPosition | None, limit: int) -> Items:
             return (await self._keys.list(self._tenant, filed, after, limit)).items
 
-        if wanted.key is not None:
-            found = await self._keys.find(self._tenant, filed, wanted.key)
-            return _beyond(after, [found] if found is not None and fits(found) else [])
-        if wanted.state == "pending":
+        if filters.key is not None:
+            key = await self._keys.find(self._tenant, filed, filters.key)
+            return _beyond(after, [key] if key is not None and fits(key) else [])
+        if filters.state == "pending":
             # A key is reserved for seconds, so those that are stand among the newest.
             return list(filter(fits, await read(after, _PAGE)))[:limit]
         return await _sifted(read, fits, after, limit)
 
     async def get(self, id_: str) -> ExplainedRecordJson:
         """The record, explained, with its history; RecordNotFound if there is none."""
-        found = await self._keys.get(self._tenant, id_)
-        if found is not None:
-            return {**found, "explanation": _key_explained(found), "history": []}
+        key = await self._keys.get(self._tenant, id_)
+        if key is not None:
+            return {**key, "explanation": _key_explained(key), "history": []}
         question = await self._questions.record(self._tenant, job_of_question(id_))
         if question is not None:
             return await asyncio.to_thread(self._with_history, question)
@@ -144,17 +146,17 @@ class EveryRecord:
 
     def _with_history(self, question: RecordJson) -> ExplainedRecordJson:
         history = self._records.history(question["id"])
-        told = _question_explained(question)
-        return {**question, "explanation": told, "history": [happening(event) for event in history]}
+        explanation = _question_explained(question)
+        return {**question, "explanation": explanation, "history": [happening(event) for event in history]}
 
     def _of_tool(self, id_: str) -> ExplainedRecordJson:
         record = self._records.get(id_)
         history = self._records.history(id_)
-        told = explained(record, history, self._store.clock.now_us())
-        if told["choices"] and told["choices"] != DECISIONS:
-            told["result"] = self._wanted_result(record)
+        explanation = explained(record, history, self._store.clock.now_us())
+        if explanation["choices"] and explanation["choices"] != DECISIONS:
+            explanation["result"] = self._wanted_result(record)
         events = [happening(event) for event in history]
-        return {**self._records.show(record), "explanation": told, "history": events}
+        return {**self._records.show(record), "explanation": explanation, "history": events}
 
     def _wanted_result(self, record: Record) -> WantedResultJson:
         """What the tool returns, for whoever has to say what it returned; nothing where nobody knows."""
@@ -163,10 +165,10 @@ class EveryRecord:
             return {"schema": None, "template": None}
         return {"schema": form.schema, "template": template(form.schema)}
 
-    async def resolve(self, id_: str, said: Said) -> tuple[RecordJson, bool]:
+    async def resolve(self, id_: str, answer: DoubtAnswer) -> tuple[RecordJson, bool]:
         """The record as it stands, and whether the same was said before; RecordNotInDoubt if it cannot be."""
         await self._check_kind(id_)
-        return await asyncio.to_thread(self._resolve, id_, said)
+        return await asyncio.to_thread(self._resolve, id_, answer)
 
     async def amend(self, id_: str, correction: Correction) -> tuple[RecordJson, bool]:
         """The same, of a record that a person resolved, whose result is corrected."""
@@ -179,9 +181,9 @@ class EveryRecord:
         if await self._questions.record(self._tenant, job_of_question(id_)) is not None:
             raise RecordNotInDoubt(f"Record {id_} is a question, and never in doubt; nothing was changed.")
 
-    def _resolve(self, id_: str, said: Said) -> tuple[RecordJson, bool]:
+    def _resolve(self, id_: str, answer: DoubtAnswer) -> tuple[RecordJson, bool]:
         resolution = self._records.resolution(
-            id_, said.outcome, by=said.by, result=said.result, fence=said.fence
+            id_, answer.outcome, by=answer.by, result=answer.result, fence=answer.fence
         )
         return self._answer(resolution)
 
@@ -195,27 +197,27 @@ class EveryRecord:
 
 
 async def _sifted(
-    read: Callable[[Place | None, int], Awaitable[Items]],
+    read: Callable[[ListPosition | None, int], Awaitable[Items]],
     fits: Callable[[RecordJson], bool],
-    after: Place | None,
+    after: ListPosition | None,
     limit: int,
 ) -> Items:
     """The first so many that fit; fewer only if there are no more."""
-    found: Items = []
+    fitting: Items = []
     size = limit
     while True:
         items = await read(after, size)
-        found += filter(fits, items)
-        if len(found) >= limit or len(items) < size:
-            return found[:limit]
-        after, size = place(items[-1]), max(limit, _PAGE)
+        fitting += filter(fits, items)
+        if len(fitting) >= limit or len(items) < size:
+            return fitting[:limit]
+        after, size = position(items[-1]), max(limit, _PAGE)
 
 
-def _beyond(after: Place | None, items: Items) -> Items:
-    return [item for item in items if after is None or place(item) < after]
+def _beyond(after: ListPosition | None, items: Items) -> Items:
+    return [item for item in items if after is None or position(item) < after]
 
 
-def place(item: RecordJson) -> Place:
+def position(item: RecordJson) -> ListPosition:
     """Where an item stands in the list: when it was made, then its id."""
     created = datetime.fromisoformat(item["created_at"])
     return (created - _EPOCH) // timedelta(microseconds=1), item["id"]

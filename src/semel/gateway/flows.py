@@ -110,8 +110,8 @@ async def create_job(call: Exchange) -> HttpReply[answers.JobJson]:
 
 async def list_jobs(call: Exchange) -> Listed[answers.JobJson]:
     query: JobsQuery = call.query
-    wanted = JobFilter(query.status, query.topic, query.run_id)
-    return call.page(await call.services.flow.job_desk.list(call.tenant, wanted, call.after(), query.limit))
+    filters = JobFilter(query.status, query.topic, query.run_id)
+    return call.page(await call.services.flow.job_desk.list(call.tenant, filters, call.after(), query.limit))
 
 
 async def cancel_job(call: Exchange) -> HttpReply[answers.JobJson]:

@@ -30,7 +30,7 @@ BROKEN = "semel.broken"
 _QUERY_NAMES_MAX = 32
 
 # Enough to correct a request by; a list with a thousand wrong members needs no thousand lines.
-_ERRORS_TOLD_MAX = 20
+_ERRORS_SHOWN_MAX = 20
 
 
 class Disconnected(Exception):
@@ -145,12 +145,12 @@ def checked(model: type[M], value: Any, what: str) -> M:
 
 def _misfit(wrong: ValidationError, what: str) -> Problem:
     # Without the input: it may hold what belongs in no log and no answer.
-    errors = wrong.errors(include_url=False, include_input=False, include_context=False)[:_ERRORS_TOLD_MAX]
-    told = [{"at": _place(error["loc"], what), "what": error["msg"]} for error in errors]
-    first = told[0]
-    names = [each["at"] for each in told]
-    return Problem("request_invalid", f"{first['at']}: {first['what']}.", names=names, errors=told)
+    errors = wrong.errors(include_url=False, include_input=False, include_context=False)[:_ERRORS_SHOWN_MAX]
+    shown = [{"at": _member_path(error["loc"], what), "what": error["msg"]} for error in errors]
+    first = shown[0]
+    names = [each["at"] for each in shown]
+    return Problem("request_invalid", f"{first['at']}: {first['what']}.", names=names, errors=shown)
 
 
-def _place(loc: Iterable[int | str], what: str) -> str:
+def _member_path(loc: Iterable[int | str], what: str) -> str:
     return ".".join(str(part) for part in loc)[:200] or what

@@ -21,7 +21,7 @@ M = TypeVar("M", Counter, Histogram)
 TENANTS_MAX = 100
 OTHER = "other"
 
-# Tools of tenants whose doubts are told apart; all others share one label.
+# Pairs of tenant and tool that get a label of their own for what is in doubt; all others share one.
 DOUBTS_MAX = 500
 
 # From the quickest commit in memory to the longest wait for a lock.
@@ -71,7 +71,7 @@ class Metrics:
             "semel_in_doubt_records", "Records that wait for a person or a probe.", ("tenant", "tool"),
             registry=self.registry,
         )  # fmt: skip
-        self._doubted: set[tuple[str, str]] = set()  # labels that have been told before
+        self._doubted: set[tuple[str, str]] = set()  # labels that the gauge has had
         self._outbox = self._gauge("semel_outbox_unpublished", "Messages that the bus has not taken yet.")
         self._ready = self._gauge("semel_ready", "1 if store and bus answered when last looked at.")
 
@@ -121,7 +121,7 @@ class Metrics:
     # --- what is looked at now and then -----------------------------------------------------------
 
     def in_doubt(self, counts: Mapping[tuple[str, str], int]) -> None:
-        """How many records of which tenant and tool; what is not in doubt any more is told as 0."""
+        """How many records of which tenant and tool; what is not in doubt any more is set to 0."""
         labelled = dict.fromkeys(self._doubted, 0)
         for (tenant, tool), count in counts.items():
             labels = self.tenant_label(tenant), tool

@@ -89,12 +89,12 @@ def _schemas(routes: Iterable[Route]) -> tuple[References, Schema]:
         **dict.fromkeys(bodies, "validation"), **dict.fromkeys(answers, "serialization")
     }  # fmt: skip
     chosen = [(model, mode, TypeAdapter(model)) for model, mode in modes.items()]
-    found, document = TypeAdapter.json_schemas(chosen, ref_template=_REF, schema_generator=_SchemaWriter)
+    references, document = TypeAdapter.json_schemas(chosen, ref_template=_REF, schema_generator=_SchemaWriter)
     schemas = document["$defs"]
     for schema in schemas.values():
         schema.pop("title", None)
     schemas["Problem"]["properties"]["code"]["enum"] = sorted(KINDS)
-    return {model: reference for (model, _), reference in found.items()}, schemas
+    return {model: reference for (model, _), reference in references.items()}, schemas
 
 
 def _operation(route: Route, references: References) -> dict[str, Any]:
@@ -142,10 +142,14 @@ def _key_parameters(route: Route) -> list[Schema]:
     if route.keyed is None:
         return []
     key = {"type": "string", "minLength": 1, "maxLength": KEY_BYTES_MAX, "pattern": "^[!#-~][!-~]*$"}
-    places = (("Idempotency-Key", "header"), ("X-Idempotency-Key", "header"), ("idempotency_key", "query"))
+    parameters = (
+        ("Idempotency-Key", "header"),
+        ("X-Idempotency-Key", "header"),
+        ("idempotency_key", "query"),
+    )
     return [
-        {"name": name, "in": place, "required": False, "schema": key, "description": _ABOUT_KEYS}
-        for name, place in places
+        {"name": name, "in": part, "required": False, "schema": key, "description": _ABOUT_KEYS}
+        for name, part in parameters
     ]
 
 
@@ -168,12 +172,13 @@ def _responses(route: Route, references: References) -> dict[str, Any]:
         by_status.setdefault(str(problems.STATUS[code]), []).append(code)
     content = {problems.MEDIA: {"schema": references[ProblemJson]}}
     refusals = {
-        status: {"description": _said(each), "content": content} for status, each in sorted(by_status.items())
+        status: {"description": _description(each), "content": content}
+        for status, each in sorted(by_status.items())
     }
     return {"200": ok} | refusals
 
 
-def _said(codes: list[str]) -> str:
+def _description(codes: list[str]) -> str:
     return "\n".join(f"- `{code}`: {KINDS[code].title}" for code in codes)
 
 

@@ -29,15 +29,15 @@ def prober_of(names: Sequence[str], store: Store) -> Prober | None:
 def _contracts(module: str) -> list[Contract]:
     """The module's contracts; ProbesRefused if it does not run, or none of them has a probe."""
     try:
-        found = contracts_in(modules.run(module))
+        contracts = contracts_in(modules.run(module))
     except modules.NoModule as missing:
         raise ProbesRefused(f"--probes {module}: {missing} Nothing was started.") from None
     except Exception as error:  # a module may raise anything
         text = f"--probes {module} cannot be imported ({type(error).__name__}: {error}). Nothing was started."
         raise ProbesRefused(text) from error
-    if not any(contract.declared.probe for contract in found):
+    if not any(contract.declared.probe for contract in contracts):
         raise ProbesRefused(f"--probes {module} has no tool whose contract has a probe. Nothing was started.")
-    return found
+    return contracts
 
 
 def _tenants_in_doubt(store: Store) -> Callable[[], Awaitable[Sequence[str]]]:

@@ -131,13 +131,13 @@ def body(problem: Refusal) -> bytes:
 
 
 def headers(problem: Refusal) -> list[tuple[bytes, bytes]]:
-    """What tells a client's machinery what its program reads in the body."""
-    found: list[tuple[bytes, bytes]] = []
+    """Headers that say to a client's HTTP library what the body says to its program."""
+    fields: list[tuple[bytes, bytes]] = []
     if problem.retriable and status_of(problem) in _TELLS_WHEN:
         seconds = problem.retry_after_s or _RETRY_AFTER_S
-        found.append((b"retry-after", str(max(1, math.ceil(seconds))).encode()))
+        fields.append((b"retry-after", str(max(1, math.ceil(seconds))).encode()))
     if problem.code == "unauthenticated":
-        found.append((b"www-authenticate", b'Bearer realm="semel"'))
+        fields.append((b"www-authenticate", b'Bearer realm="semel"'))
     if problem.code == "method_not_allowed":
-        found.append((b"allow", ", ".join(problem.details["allow"]).encode()))
-    return found
+        fields.append((b"allow", ", ".join(problem.details["allow"]).encode()))
+    return fields

@@ -1,4 +1,4 @@
-"""One tenant's share of this process, so that the loudest does not silence the others."""
+"""One tenant's share of this process: one that sends much does not hold up the others."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from semel.flow.problems import Problem
 from semel.flow.values import Page
 from semel.gateway.audit import watching
 from semel.gateway.bodies import AmendBody, RecordsQuery, ResolveBody, WindowsQuery
-from semel.gateway.every_record import Correction, EveryRecord, Said, Wanted
+from semel.gateway.every_record import Correction, DoubtAnswer, EveryRecord, RecordFilter
 from semel.gateway.exchange import Exchange, HttpReply, Listed, shown
 from semel.kernel.answers import ExplainedRecordJson, RecordJson, WindowJson
 from semel.ledger.records import DID_NOT_HAPPEN, NO_RESULT
@@ -21,14 +21,14 @@ async def list_windows(call: Exchange) -> Listed[WindowJson]:
     """What the ages of retries say about windows: a few items, so one page."""
     query: WindowsQuery = call.query
     async with watching(call) as look:
-        found = await asyncio.to_thread(advice.advise, call.services.store, call.tenant, query.tool, look)
-    return call.page(Page([advice.as_data(each) for each in found], None))
+        advices = await asyncio.to_thread(advice.advise, call.services.store, call.tenant, query.tool, look)
+    return call.page(Page([advice.as_data(each) for each in advices], None))
 
 
 async def list_records(call: Exchange) -> Listed[RecordJson]:
     query: RecordsQuery = call.query
-    wanted = Wanted(query.scope, query.state, query.key, query.tool)
-    return shown(call.listed(await _records(call).list(wanted, call.after(), query.limit)))
+    filters = RecordFilter(query.scope, query.state, query.key, query.tool)
+    return shown(call.listed(await _records(call).list(filters, call.after(), query.limit)))
 
 
 async def get_record(call: Exchange) -> HttpReply[ExplainedRecordJson]:
@@ -41,8 +41,8 @@ async def resolve_record(call: Exchange) -> HttpReply[RecordJson]:
     result = body.result if "result" in body.model_fields_set else NO_RESULT
     if body.outcome == DID_NOT_HAPPEN and body.result is not None:
         raise Problem("request_invalid", "What did not happen has no result.", names=["result"])
-    said = Said(body.outcome, call.caller.principal, result, body.fence)
-    return await _answered(_records(call).resolve(call.path["record_id"], said))
+    answer = DoubtAnswer(body.outcome, call.caller.principal, result, body.fence)
+    return await _answered(_records(call).resolve(call.path["record_id"], answer))
 
 
 async def amend_record(call: Exchange) -> HttpReply[RecordJson]:

@@ -106,10 +106,10 @@ def _window(name: str, text: str) -> int | None:
 
 
 def _modules(name: str, text: str) -> tuple[str, ...]:
-    found = tuple(part.strip() for part in text.split(","))
-    if not all(found):
+    names = tuple(part.strip() for part in text.split(","))
+    if not all(names):
         raise ValueError(f"{_flag(name)} is one module, or several with commas between them, not {text!r}")
-    return found
+    return names
 
 
 def _switch(name: str, text: str) -> bool:

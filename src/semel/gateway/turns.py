@@ -10,18 +10,18 @@ from semel.flow.problems import Problem
 
 
 class Turns:
-    """At most `places` of a tenant are here at once, and one of them has the turn."""
+    """At most `capacity` requests of a tenant are here at once, and one of them has the turn."""
 
-    def __init__(self, places: int) -> None:
-        self._places = places
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
         self._present: dict[str, int] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
     @contextmanager
-    def place(self, tenant: str) -> Iterator[None]:
-        """Here, with or without the turn; Problem `too_many_requests` if the tenant has no place left."""
+    def entry(self, tenant: str) -> Iterator[None]:
+        """One more is here, with or without the turn; Problem `too_many_requests` if that is one too many."""
         present = self._present.get(tenant, 0)
-        if present >= self._places:
+        if present >= self._capacity:
             raise Problem("too_many_requests", "Too many large requests of the tenant wait.", retry_after_s=1)
         self._present[tenant] = present + 1
         try:
@@ -34,7 +34,7 @@ class Turns:
 
     @asynccontextmanager
     async def turn(self, tenant: str) -> AsyncIterator[None]:
-        """Nobody else of the tenant has it. Only for who has a place."""
+        """Nobody else of the tenant has it. Only inside an `entry`."""
         async with self._locks.setdefault(tenant, asyncio.Lock()):
             yield
 

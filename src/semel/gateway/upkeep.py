@@ -36,7 +36,7 @@ _GAUGES_TAKE_S = 10.0
 # Between two attempts at work that fails: soon, and not in a tight circle.
 _AGAIN_S = 1.0
 
-# Whatever the score, it stands in the index.
+# Above every score: nothing in the index is left out.
 _ANY_SCORE = (1 << 53) - 1
 
 

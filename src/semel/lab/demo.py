@@ -28,7 +28,7 @@ from semel.lab.demo_worker import AMOUNT_MINOR
 # Where each attempt dies; the fourth is let through.
 PLAN: tuple[str | None, ...] = ("sent", "answered", "returned", None)
 
-PLACES = {
+CRASH_POINTS = {
     "sent": "the provider had accepted, its answer was on the way",
     "answered": "the provider had answered, nothing was recorded",
     "returned": "it was done, the orchestrator had not been told",
@@ -46,7 +46,7 @@ class DemoAttempt:
     number: int
     pid: int
     ended: str  # killed, refused, reported
-    place: str  # where it was killed, else ""
+    place: str  # where it was killed, else "": a crash point; so named in the JSON of `semel demo`
     answer: str  # a code, or the refund it reported
     refunds: int
 
@@ -90,8 +90,8 @@ def play(tell: Callable[[DemoAttempt], None]) -> DemoOutcome:
         DemoLane(GUARDED, "keyed", True),
         DemoLane(PARKED, "unkeyed", False),
     ]
-    with tempfile.TemporaryDirectory(prefix="semel-demo-") as place, ExitStack() as started:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory(prefix="semel-demo-") as path, ExitStack() as started:
+        folder = Path(path)
         sites = [Site(lane, folder, started) for lane in lanes]
         for number, dies_at in enumerate(PLAN, 1):
             _round(sites, number, dies_at, tell)
@@ -141,7 +141,7 @@ def _last(lane: DemoLane) -> DemoAttempt:
 
 
 class Site:
-    """Where a lane plays: its provider, its store."""
+    """A lane's provider and its store."""
 
     def __init__(self, lane: DemoLane, folder: Path, started: ExitStack) -> None:
         self.lane = lane
@@ -172,12 +172,12 @@ class Site:
             yield worker
 
     def lead(self, worker: subprocess.Popen[bytes], number: int, dies_at: str | None) -> DemoAttempt:
-        """Lead the worker from place to place, to its death or to its end."""
+        """Lead the worker from point to point, to its death or to its end."""
         reached = DemoReport.read(_line(worker, self._complaints))
-        while reached.place in PLACES:
-            if reached.place == "sent":
+        while reached.point in CRASH_POINTS:
+            if reached.point == "sent":
                 self._await_request()
-            if reached.place == dies_at:
+            if reached.point == dies_at:
                 os.kill(worker.pid, signal.SIGKILL)
                 worker.wait()
                 return self._attempt(worker, number, "killed", dies_at, "")
@@ -185,14 +185,14 @@ class Site:
             worker.stdin.write(b"go on\n")
             reached = DemoReport.read(_line(worker, self._complaints))
         if worker.wait(_PATIENCE_S) != 0:
-            raise DemoError(f"A worker failed: {_told(self._complaints)}")
-        return self._attempt(worker, number, reached.place, "", reached.answer)
+            raise DemoError(f"A worker failed: {_last_line(self._complaints)}")
+        return self._attempt(worker, number, reached.point, "", reached.answer)
 
     def _attempt(
-        self, worker: subprocess.Popen[bytes], number: int, ended: str, place: str, answer: str
+        self, worker: subprocess.Popen[bytes], number: int, ended: str, point: str, answer: str
     ) -> DemoAttempt:
         self._count()
-        return DemoAttempt(self.lane.name, number, worker.pid, ended, place, answer, self.lane.refunds)
+        return DemoAttempt(self.lane.name, number, worker.pid, ended, point, answer, self.lane.refunds)
 
     def _await_request(self) -> None:
         """The request is out; go on when the provider has dealt with it."""
@@ -221,13 +221,13 @@ class Site:
 class DemoReport(NamedTuple):
     """One line of a worker."""
 
-    place: str
+    point: str
     answer: str
 
     @classmethod
     def read(cls, line: str) -> DemoReport:
-        said = json.loads(line)
-        return cls(said["at"], said.get("code") or said.get("refund_id") or "")
+        report = json.loads(line)
+        return cls(report["at"], report.get("code") or report.get("refund_id") or "")
 
 
 @contextmanager
@@ -258,10 +258,10 @@ def _line(process: subprocess.Popen[bytes], errors: Path) -> str:
     ready, _, _ = select.select([process.stdout], [], [], _PATIENCE_S)
     line = process.stdout.readline() if ready else b""
     if not line:
-        raise DemoError(f"A process of the demonstration said nothing: {_told(errors)}")
+        raise DemoError(f"A process of the demonstration said nothing: {_last_line(errors)}")
     return line.decode()
 
 
-def _told(errors: Path) -> str:
+def _last_line(errors: Path) -> str:
     lines = errors.read_text(errors="replace").strip().splitlines()
     return lines[-1] if lines else "and gave no reason"

@@ -71,7 +71,7 @@ class ProviderHandler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """The book says it all."""
+        """No log: the book has every refund."""
 
 
 def _leave_with_parent() -> None:

@@ -2,7 +2,7 @@
 
     python -m semel.lab.demo_worker naive|keyed|unkeyed PORT STORE_URL
 
-At each place where a crash would matter it says where it is and waits for a line on its standard input: its
+At each point where a crash would matter it says where it is and waits for a line on its standard input: its
 parent answers, or kills it. The three ways differ only in what stands between the decision and `_pay`.
 """
 
@@ -24,13 +24,13 @@ PAYMENT, AMOUNT_MINOR = "p-1", 1_400_000
 _LEASE = "1s"
 
 
-def _tell(place: str, **facts: Any) -> None:
-    print(json.dumps({"at": place, **facts}), flush=True)
+def _tell(point: str, **facts: Any) -> None:
+    print(json.dumps({"at": point, **facts}), flush=True)
 
 
-def _reach(place: str) -> None:
+def _reach(point: str) -> None:
     """Say where we are; go on when told to."""
-    _tell(place)
+    _tell(point)
     if not sys.stdin.readline():
         os._exit(1)  # Whoever started us is gone.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from semel.audit.verify import records
+from semel.audit.pages import records
 from semel.kernel.clock import rfc3339
 from semel.kernel.durations import words
 from semel.kernel.record import SETTLED, State

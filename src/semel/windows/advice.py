@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
+from semel.audit.duplicate_report import late_by_tool
 from semel.audit.duplicates import LateRepeats
-from semel.audit.verify import Progress, late_by_tool, records
+from semel.audit.pages import Progress, records, silent
 from semel.call.guard import SCOPE
 from semel.kernel.answers import KeepsJson, WindowJson
 from semel.kernel.clock import rfc3339
@@ -25,7 +26,7 @@ from semel.ledger.request_keys import key_record
 from semel.stores.base import Store
 from semel.stores.documents import Count, Scan, score_on
 from semel.stores.index_names import KEYS
-from semel.windows.age_counters import ENTITY, KEY, OTHER, TOOL, SubjectAges, pages
+from semel.windows.age_counters import ENTITY, KEY, OTHER, TOOL, SubjectAges, read_ages
 from semel.windows.ages import BOUNDS_US, Ages, Met, covering_us, later_than
 
 _US_PER_DAY = 86_400_000_000
@@ -33,16 +34,12 @@ _US_PER_DAY = 86_400_000_000
 # Of a thousand retries so many should meet their window.
 PER_MILLE = 999
 
-# In which order they are told.
+# The order of the list.
 _ORDER = {TOOL: 0, ENTITY: 1, KEY: 2}
 
 # Enough for a rate; a million records would take longer than a person waits.
 _RECORDS_LOOKED_AT = 10_000
 _KEYS_LOOKED_AT = 500
-
-
-def _silent(_: int) -> None:
-    """Nobody watches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,30 +90,30 @@ class Advice:
 
     def remarks(self) -> list[str]:
         """What a person should know before choosing."""
-        found = []
+        texts = []
         if self.after:
-            found.append(
+            texts.append(
                 f"{self.after} of {self.ages.retries} retries came after their window: each was a new "
                 "action, and the tool ran again. `semel audit duplicates` shows them."
             )
         if self.window_us is not None and self.later:
-            found.append(
+            texts.append(
                 f"{self.later} of {self.ages.retries} retries came later than {words(self.window_us)}, the "
                 "window: they were recognised because the call was still in doubt, or the window longer. "
                 "After it a retry is a new action."
             )
         if self.window_us is not None and self.cut_off:
             longer = words(_longer(max(self.window_us, self.covering_us)))
-            found.append(
+            texts.append(
                 f"{self.met.late} of {self.met.retries} retries came in the last tenth of the window of "
                 f"{words(self.window_us)}. Those after it are not seen: each is a new action. The window is "
                 f"probably too short; try {longer} and look again."
             )
         elif self.too_short:
-            found.append(f"The window is too short: {words(self.covering_us)} would cover 99.9 %.")
+            texts.append(f"The window is too short: {words(self.covering_us)} would cover 99.9 %.")
         if self.ages.retries < 1_000:
-            found.append(f"Only {self.ages.retries} retries were seen: 99.9 % are all of them.")
-        return found
+            texts.append(f"Only {self.ages.retries} retries were seen: 99.9 % are all of them.")
+        return texts
 
 
 def _longer(us: int) -> int:
@@ -124,30 +121,32 @@ def _longer(us: int) -> int:
     return next((bound_us for bound_us in BOUNDS_US if bound_us >= 2 * us), BOUNDS_US[-1])
 
 
-def advise(store: Store, tenant: str, tool: str | None = None, progress: Progress = _silent) -> list[Advice]:
+def advise(store: Store, tenant: str, tool: str | None = None, progress: Progress = silent) -> list[Advice]:
     """What is known of the tenant's retries, by kind and name: of all of them, or of one tool."""
     late = late_by_tool(store, tenant, progress)
-    known = pages(store, tenant)
-    paged = {page.name for page in known if page.kind == TOOL}
-    known += [SubjectAges(TOOL, name) for name in late if name not in paged]
+    subjects = read_ages(store, tenant)
+    counted = {subject.name for subject in subjects if subject.kind == TOOL}
+    subjects += [SubjectAges(TOOL, name) for name in late if name not in counted]
     after = {(TOOL, name): repeats for name, repeats in late.items()}
-    found = [
-        (page, after.get((page.kind, page.name)))
-        for page in sorted(known, key=lambda page: (_ORDER[page.kind], page.name == OTHER, page.name))
-        if (page.ages.counts or (page.kind, page.name) in after) and tool in (None, page.name)
+    chosen = [
+        (subject, after.get((subject.kind, subject.name)))
+        for subject in sorted(
+            subjects, key=lambda subject: (_ORDER[subject.kind], subject.name == OTHER, subject.name)
+        )
+        if (subject.ages.counts or (subject.kind, subject.name) in after) and tool in (None, subject.name)
     ]
-    tools = _tool_stocks(store, tenant) if any(page.kind == TOOL for page, _ in found) else {}
-    return [_advice(page, repeats, _stock(store, tenant, page, tools)) for page, repeats in found]
+    tools = _tool_stocks(store, tenant) if any(subject.kind == TOOL for subject, _ in chosen) else {}
+    return [_advice(subject, repeats, _stock(store, tenant, subject, tools)) for subject, repeats in chosen]
 
 
-def _stock(store: Store, tenant: str, page: SubjectAges, tools: dict[str, Stock]) -> Stock | None:
-    if page.kind == KEY:
-        return _key_stock(store, tenant, page.name)
-    return tools.get(page.name) if page.kind == TOOL else None
+def _stock(store: Store, tenant: str, subject: SubjectAges, tools: dict[str, Stock]) -> Stock | None:
+    if subject.kind == KEY:
+        return _key_stock(store, tenant, subject.name)
+    return tools.get(subject.name) if subject.kind == TOOL else None
 
 
-def _advice(page: SubjectAges, late: LateRepeats | None, stock: Stock | None) -> Advice:
-    seen, ages = page.ages, Ages()
+def _advice(subject: SubjectAges, late: LateRepeats | None, stock: Stock | None) -> Advice:
+    seen, ages = subject.ages, Ages()
     ages.absorb(seen)
     if late is not None:
         ages.absorb(late.ages)
@@ -155,8 +154,8 @@ def _advice(page: SubjectAges, late: LateRepeats | None, stock: Stock | None) ->
     if stock is None and late is not None and not seen.windows:
         window_us = late.window_us  # no record is left to tell it
     return Advice(
-        page.kind,
-        page.name,
+        subject.kind,
+        subject.name,
         ages,
         covering_us(ages.counts, PER_MILLE),
         window_us,
@@ -251,9 +250,17 @@ def _mean(sizes: Sequence[int]) -> float:
 
 def _size(record: Record) -> int:
     """Bytes of what a record says, before a store's own."""
-    asked = record.request
-    texts = (*asked.at, asked.id, asked.tool, asked.terms, asked.conversation, asked.step, asked.principal)
-    return sum(map(len, texts)) + len(asked.arguments) + len(record.outcome or b"")
+    request = record.request
+    texts = (
+        *request.at,
+        request.id,
+        request.tool,
+        request.terms,
+        request.conversation,
+        request.step,
+        request.principal,
+    )
+    return sum(map(len, texts)) + len(request.arguments) + len(record.outcome or b"")
 
 
 def _window_us(record: Record) -> int | None:

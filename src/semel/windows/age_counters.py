@@ -117,13 +117,15 @@ class AgeCounters:
         subject = batch.subject
         for _ in range(_TRIES):
             id_ = _id(subject)
-            found = store.ask(Fetch(subject.tenant, (id_,))).documents.get(id_)
-            page = SubjectAges(subject.kind, subject.name) if found is None else _readable(found)
-            if page is None:
+            document = store.ask(Fetch(subject.tenant, (id_,))).documents.get(id_)
+            subject_ages = (
+                SubjectAges(subject.kind, subject.name) if document is None else _readable(document)
+            )
+            if subject_ages is None:
                 return True
-            if page.written.get(self._writer, 0) >= batch.number:
+            if subject_ages.written.get(self._writer, 0) >= batch.number:
                 return True
-            committed = self._write(store, subject, found, page, batch)
+            committed = self._write(store, subject, document, subject_ages, batch)
             if committed.done:
                 return True
             if committed.full is not None:
@@ -131,49 +133,61 @@ class AgeCounters:
         return False
 
     def _write(
-        self, store: Store, subject: Subject, found: Document | None, page: SubjectAges, batch: Batch
+        self,
+        store: Store,
+        subject: Subject,
+        document: Document | None,
+        subject_ages: SubjectAges,
+        batch: Batch,
     ) -> Committed:
-        page.ages.absorb(batch.ages)
-        page.written.pop(self._writer, None)
-        page.written[self._writer] = batch.number  # at the end: the one that wrote longest ago is first
-        while len(page.written) > _WRITERS_MAX:
-            del page.written[next(iter(page.written))]
+        subject_ages.ages.absorb(batch.ages)
+        subject_ages.written.pop(self._writer, None)
+        subject_ages.written[self._writer] = (
+            batch.number
+        )  # at the end: the one that wrote longest ago is first
+        while len(subject_ages.written) > _WRITERS_MAX:
+            del subject_ages.written[next(iter(subject_ages.written))]
         id_ = _id(subject)
-        expect: Mapping[str, str | None] = {id_: found.tag if found else None}
-        capacity = () if found or subject.name == OTHER else (Capacity(INDEX, TOOLS_MAX),)
-        draft = Draft(id_, _body(page), (Entry(INDEX, 0),))
+        expect: Mapping[str, str | None] = {id_: document.tag if document else None}
+        capacity = () if document or subject.name == OTHER else (Capacity(INDEX, TOOLS_MAX),)
+        draft = Draft(id_, _body(subject_ages), (Entry(INDEX, 0),))
         return store.ask(
             Commit(subject.tenant, store.clock.token().hex(), expect, (draft,), capacity=capacity)
         )
 
 
-def pages(store: Store, tenant: str) -> list[SubjectAges]:
+def read_ages(store: Store, tenant: str) -> list[SubjectAges]:
     """What is kept of the tenant's retries, by kind and name."""
-    # Besides those with a page of their own there is one for the others of each kind.
+    # Besides those with a document of their own there is one for the others of each kind.
     documents = store.ask(Scan(tenant, INDEX, TOOLS_MAX + len((TOOL, KEY, ENTITY)))).documents
-    found = (_readable(document) for document in documents)
-    return [page for page in found if page is not None]
+    readable = (_readable(document) for document in documents)
+    return [subject_ages for subject_ages in readable if subject_ages is not None]
 
 
 def _readable(document: Document) -> SubjectAges | None:
-    """None for what a later version wrote, or nobody: the other pages are told all the same."""
+    """None if a later version wrote it, or it is damaged: the other documents are read all the same."""
     try:
-        return page_of(document)
+        return subject_ages_of(document)
     except (ValueError, KeyError, TypeError):
         log.warning("semel: the retry ages in %s cannot be read and are left alone", document.id)
         return None
 
 
-def page_of(document: Document) -> SubjectAges:
+def subject_ages_of(document: Document) -> SubjectAges:
     data = orjson.loads(document.body)
     if data["version"] != _VERSION:
         raise ValueError(f"retry ages of version {data['version']}")
     return SubjectAges(data["kind"], data["name"], from_data(data), dict(data["written"]))
 
 
-def _body(page: SubjectAges) -> bytes:
-    told = {"version": _VERSION, "kind": page.kind, "name": page.name, "written": list(page.written.items())}
-    return orjson.dumps(told | as_data(page.ages))
+def _body(subject_ages: SubjectAges) -> bytes:
+    data = {
+        "version": _VERSION,
+        "kind": subject_ages.kind,
+        "name": subject_ages.name,
+        "written": list(subject_ages.written.items()),
+    }
+    return orjson.dumps(data | as_data(subject_ages.ages))
 
 
 def _id(subject: Subject) -> str:

@@ -244,7 +244,7 @@ class DedupWindow:
         self._give_back()
 
     def _give_back(self) -> None:
-        """The table is small where it holds little: by itself it would keep the size of its best days."""
+        """The table is small where it holds little: by itself it would keep its largest size."""
         if self._peak > _SMALL and self._peak > _SPARSE * len(self._times):
             self._times = dict(self._times)
             self._peak = len(self._times)
@@ -355,16 +355,16 @@ def _counts(state: Mapping[str, Any]) -> tuple[int, dict[int, int], int]:
 
 
 def _list(state: Mapping[str, Any], name: str) -> list[Any] | tuple[Any, ...]:
-    found = state.get(name)
-    if not isinstance(found, list | tuple):
+    value = state.get(name)
+    if not isinstance(value, list | tuple):
         raise _damaged(f"{name} is not a list")
-    return found
+    return value
 
 
 def _number(state: Mapping[str, Any], name: str, optional: bool = False) -> Any:
-    found = state.get(name, ...)
-    if _whole(found) or (optional and found is None):
-        return found
+    value = state.get(name, ...)
+    if _whole(value) or (optional and value is None):
+        return value
     raise _damaged(f"{name} is not a whole number")
 
 
@@ -383,8 +383,8 @@ def _check_times(read: _State) -> None:
         raise _damaged("the times do not rise")
     if read.keys and read.latest_us is None:
         raise _damaged("it has keys, but no latest time")
-    told = [us for us in (*read.times[:1], *read.times[-1:], read.latest_us) if us is not None]
-    if told != sorted(told) or not all(_FIRST_US <= us <= _LAST_US for us in told):
+    times = [us for us in (*read.times[:1], *read.times[-1:], read.latest_us) if us is not None]
+    if times != sorted(times) or not all(_FIRST_US <= us <= _LAST_US for us in times):
         raise _damaged("a time is out of range")
 
 

@@ -62,19 +62,19 @@ async def _free_tenant(client: httpx.AsyncClient, book: Runbook) -> Tenant | Non
 async def _one_slot(client: httpx.AsyncClient, book: Runbook, workflow: str, mark: str, tenant: str) -> None:
     """Limit 1; fill it; 429 with a key; free it; the same key starts a run; the record maps to it."""
     limited = await _limit(client, tenant, 1)
-    if not book.check("the tenant has room for 1 run", limited.status_code == 200, _seen(limited)):
+    if not book.check("the tenant's limit is 1 run", limited.status_code == 200, _seen(limited)):
         return
     first = await _start(client, workflow, f"first-{mark}")
     book.check("the only slot is filled", first.status_code == 200, _seen(first))
     key = f"second-{mark}"
     refused = await _start(client, workflow, key)
-    told = refused.json()
-    full = refused.status_code == 429 and told.get("code") == "max_concurrent_runs_reached"
+    problem = refused.json()
+    full = refused.status_code == 429 and problem.get("code") == "max_concurrent_runs_reached"
     book.check("the next start is refused with 429", full, _seen(refused))
     book.check(
         "429 says when to come back", "Retry-After" in refused.headers, refused.headers.get("Retry-After")
     )
-    whose = (told.get("scope"), told.get("current"), told.get("limit"))
+    whose = (problem.get("scope"), problem.get("current"), problem.get("limit"))
     book.check("429 says that the tenant is full", whose == ("tenant", 1, 1), whose)
     kept = await _records(client, key)
     book.check("the refused key left nothing behind", kept == [], kept)
@@ -97,7 +97,7 @@ async def _crowd(client: httpx.AsyncClient, book: Runbook, workflow: str, mark: 
     """Limit 2 and ten at once: two and eight; twenty with one key: one run."""
     await _end_all(client, workflow)
     limited = await _limit(client, tenant, 2)
-    if not book.check("the tenant has room for 2 runs", limited.status_code == 200, _seen(limited)):
+    if not book.check("the tenant's limit is 2 runs", limited.status_code == 200, _seen(limited)):
         return
     answers = await asyncio.gather(
         *(_start(client, workflow, f"crowd-{mark}-{number}") for number in range(10))

@@ -48,12 +48,12 @@ async def approvals(server: ServedGateway, book: Runbook) -> None:
 async def _in_a_run(people: People, book: Runbook, workflow: str, verb: str) -> None:
     """The decision in a run of its own, which has ended afterwards."""
     started = await people.submitter.post(f"{workflow}/runs", json={"amount_minor": 1_400_000})
-    waiting = _said(started).get("status") == "waiting"
+    waiting = _object(started).get("status") == "waiting"
     if not book.check(f"{verb}: a run waits", waiting, _seen(started)):
         return
-    run = f"/api/v1/runs/{_said(started).get('run_id')}"
+    run = f"/api/v1/runs/{_object(started).get('run_id')}"
     try:
-        steps = _said(await people.submitter.get(run)).get("steps") or [{}]
+        steps = _object(await people.submitter.get(run)).get("steps") or [{}]
         await _once(people, book, verb, f"{steps[0].get('job_id')}")
     finally:
         await people.submitter.post(f"{run}/cancel")
@@ -67,23 +67,23 @@ async def _once(people: People, book: Runbook, verb: str, job_id: str) -> None:
     shown = await people.approver.get(address)
     if not book.check(f"{verb}: the question is shown", shown.is_success, _seen(shown)):
         return
-    decision = {"reason": "runbook"} | {name: _said(shown).get(name) for name in ("revision", "job_hash")}
+    decision = {"reason": "runbook"} | {name: _object(shown).get(name) for name in ("revision", "job_hash")}
     first = await people.approver.post(f"{address}/{verb}", json=decision)
-    book.check(f"{verb}: decided", _said(first).get("status") == past, _seen(first))
+    book.check(f"{verb}: decided", _object(first).get("status") == past, _seen(first))
     repeated = await asyncio.gather(
         *(people.approver.post(f"{address}/{verb}", json=decision) for _ in range(_RETRIES))
     )
-    wrong = [_seen(answer) for answer in repeated if not _repeats(answer, _said(first), past)]
+    wrong = [_seen(answer) for answer in repeated if not _repeats(answer, _object(first), past)]
     book.check(f"{verb}: {_RETRIES} parallel retries are told already_{past}", not wrong, wrong)
     other = await people.approver.post(f"{address}/{_OTHER[verb]}", json=decision)
-    conflict = (other.status_code, _said(other).get("code")) == (409, "approval_already_resolved")
+    conflict = (other.status_code, _object(other).get("code")) == (409, "approval_already_resolved")
     book.check(f"{verb}: the other decision conflicts", conflict, _seen(other))
     await _afterwards(people, book, verb, job_id)
 
 
 async def _afterwards(people: People, book: Runbook, verb: str, job_id: str) -> None:
     """What is kept of it: the next state of the job, and the id of the one message."""
-    job = _said(await people.submitter.get(f"/api/v1/jobs/{job_id}"))
+    job = _object(await people.submitter.get(f"/api/v1/jobs/{job_id}"))
     message_id = job.get("bus_msg_id")
     book.check(
         f"{verb}: the message's id is approval:<job_id>", message_id == f"approval:{job_id}", message_id
@@ -94,16 +94,16 @@ async def _afterwards(people: People, book: Runbook, verb: str, job_id: str) -> 
 def _repeats(answer: httpx.Response, first: Mapping[str, Any], past: str) -> bool:
     """Whether it tells of the first decision, with its person and time, and says that it is a replay."""
     replayed = answer.headers.get("Idempotent-Replayed") == "true"
-    return answer.is_success and replayed and _said(answer) == {**first, "status": f"already_{past}"}
+    return answer.is_success and replayed and _object(answer) == {**first, "status": f"already_{past}"}
 
 
-def _said(answer: httpx.Response) -> dict[str, Any]:
+def _object(answer: httpx.Response) -> dict[str, Any]:
     """The JSON object in the answer; an empty one if somebody in between answered with something else."""
     try:
-        said = orjson.loads(answer.content)
+        value = orjson.loads(answer.content)
     except orjson.JSONDecodeError:
         return {}
-    return said if isinstance(said, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _seen(answer: httpx.Response) -> str:

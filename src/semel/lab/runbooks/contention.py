@@ -36,7 +36,7 @@ HOLD_S = 0.005
 # What a client waits between two attempts: fixed, or evenly between none and twice as much.
 CLIENT_RETRY_S = 0.1
 
-# A burst that is not through by then has made its point.
+# No burst is watched for longer.
 TIME_S = 5.0
 
 _WORKFLOW = "contention"
@@ -173,14 +173,14 @@ async def _crowd(outcome: Trial, start: Start, end: End, began: float, time_s: f
         nonlocal active
         begun = time.perf_counter()
         while time.perf_counter() < give_up:
-            asked = time.perf_counter()
+            sent = time.perf_counter()
             status, run_id = await start()
-            heard = time.perf_counter()
-            outcome.requests.append((asked - began, heard - asked, status))
+            answered = time.perf_counter()
+            outcome.requests.append((sent - began, answered - sent, status))
             if run_id is not None:
                 active += 1
                 outcome.most_active = max(outcome.most_active, active)
-                outcome.admitted.append((heard - began, heard - begun))
+                outcome.admitted.append((answered - began, answered - begun))
                 await SYSTEM.asleep(HOLD_S)
                 active -= 1
                 await end(run_id)
@@ -220,4 +220,6 @@ def judge(book: Runbook, outcomes: Sequence[Trial]) -> None:
         book.check(f"{name}: somebody is admitted", bool(outcome.admitted), len(outcome.admitted))
         if outcome.variant.strategy == "atomic":
             turned_away = outcome.share(503)
-            book.check(f"{name}: nobody waits for a gate in vain", turned_away == 0, f"{turned_away:.1%} 503")
+            book.check(
+                f"{name}: nobody is refused for want of a lock", turned_away == 0, f"{turned_away:.1%} 503"
+            )

@@ -104,7 +104,7 @@ def _pyplot() -> Any:
 
 
 def _plot_looks(pyplot: Any, outcomes: Sequence[Trial]) -> Any:
-    """One small picture for each way to lock, all to one scale: bursts stand out beside a steady hum."""
+    """One small picture for each way to lock, all to one scale, so that bursts stand out."""
     locked = [outcome for outcome in outcomes if outcome.looks] or list(outcomes[:1])
     columns = len({outcome.variant.callers for outcome in locked})
     rows = -(-len(locked) // columns)

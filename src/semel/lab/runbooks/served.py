@@ -75,8 +75,10 @@ def own_gateway(store: str | None = None, tenant: str = "runbook", **flags: str)
 
 def _environment() -> dict[str, str]:
     """Ours, without what would change the gateway behind the flags' back."""
-    told = {"SEMEL_BUS", "SEMEL_HOST", "SEMEL_PORT", "SEMEL_ADMISSION", "SEMEL_LOCK_RETRY", "SEMEL_DEV"}
-    return {"SEMEL_LOG": "problems"} | {name: value for name, value in os.environ.items() if name not in told}
+    flags = {"SEMEL_BUS", "SEMEL_HOST", "SEMEL_PORT", "SEMEL_ADMISSION", "SEMEL_LOCK_RETRY", "SEMEL_DEV"}
+    return {"SEMEL_LOG": "problems"} | {
+        name: value for name, value in os.environ.items() if name not in flags
+    }
 
 
 def _free_port() -> int:
@@ -96,5 +98,5 @@ def _wait_until_ready(server: ServedGateway, process: subprocess.Popen[Any], log
             pass
         SYSTEM.sleep(_HEARTBEAT_S)
     process.kill()
-    said = log.read_text(errors="replace")[-2_000:]
-    raise StoreUnavailable(f"The gateway did not start; nothing was checked. It said: {said}")
+    log_end = log.read_text(errors="replace")[-2_000:]
+    raise StoreUnavailable(f"The gateway did not start; nothing was checked. It said: {log_end}")

@@ -63,7 +63,7 @@ class WindowFigures:
 
 
 def window(book: Runbook, days: int = DAYS, sizes: Sequence[int] = SIZES) -> WindowFigures:
-    """The checks are in the book."""
+    """The figures; the checks are added to `book`."""
     daily, hostile = traffic.live(DAILY, days), traffic.live(HOSTILE, days)
     _check_daily(book, daily)
     _check_hostile(book, hostile)
