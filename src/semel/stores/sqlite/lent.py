@@ -1,7 +1,7 @@
 """The connection that is lent to a tool: it can do all but end the transaction, and touch what is Semel's.
 
-Two lines of defence: methods that would end it refuse at once, and SQLite itself asks `_judge` about every statement
-that it prepares, however it comes.
+Two lines of defence: methods that would end it refuse at once, and SQLite itself asks `_judge` about every
+statement that it prepares, however it comes.
 """
 
 from __future__ import annotations
