@@ -246,7 +246,7 @@ def test_a_refused_commit_neither_writes_moves_nor_drops_anything(door):
 def test_tags_are_compared_whole(door):
     (seen,) = written(door, Draft("run", b"1"))
     for close in (seen.tag[:-1], seen.tag + "0", seen.tag.swapcase() + "x", ""):
-        assert door.ask(commit(expect={"run": close})).found == {"run": seen}
+        assert door.ask(commit(expect={"run": close})).unexpected == {"run": seen}
 
 
 # --- repeats ---------------------------------------------------------------------------------------------
@@ -749,7 +749,7 @@ def test_what_one_handle_wrote_another_reads_and_replaces_at_once(house, clock):
     (seen,) = written(one, Draft("run", b"1", on("runs", 1)))
     assert fetched(other, "run") == {"run": seen}
     assert other.ask(commit(Draft("run", b"2", on("done", 2)), expect={"run": seen.tag})).done
-    assert one.ask(commit(Draft("run", b"3"), expect={"run": seen.tag})).found == fetched(other, "run")
+    assert one.ask(commit(Draft("run", b"3"), expect={"run": seen.tag})).unexpected == fetched(other, "run")
     assert (scanned(one, "runs"), scanned(one, "done")) == ([], ["run"])
 
 
@@ -868,7 +868,7 @@ def test_no_update_is_lost_between_reading_and_writing(stores):
         for _ in range(10):
             while found := store.ask(
                 commit(Draft("sum", b"%d" % (int(seen.body) + 1)), expect={"sum": seen.tag})
-            ).found:
+            ).unexpected:
                 assert found["sum"] is not None
                 seen = found["sum"]
             seen = store.ask(Fetch("acme", ("sum",))).documents["sum"]
@@ -921,7 +921,7 @@ def test_tasks_of_one_loop_see_each_other_in_their_commits(stores):
     assert sum(answer.done for answer in entered) == 7
     assert sum(answer.done for answer in taken) == 1
     (winner,) = stores[0].ask(Fetch("acme", ("key",))).documents.values()
-    assert all(answer.found == {"key": winner} for answer in taken if not answer.done)
+    assert all(answer.unexpected == {"key": winner} for answer in taken if not answer.done)
 
 
 def take_each(kind: str, at: str, start: Barrier, told: Queue[list[str]]) -> None:
@@ -933,7 +933,7 @@ def take_each(kind: str, at: str, start: Barrier, told: Queue[list[str]]) -> Non
     for number in range(RACES):
         asked = commit(Draft(f"key-{number}", b"", on("keys")), expect={f"key-{number}": None})
         answer = store.ask(asked)
-        winner = answer.found.get(f"key-{number}")
+        winner = answer.unexpected.get(f"key-{number}")
         seen.append(asked.tag + " done" if answer.done else "" if winner is None else winner.tag)
     store.close()
     told.put(seen)

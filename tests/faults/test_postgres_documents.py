@@ -199,7 +199,7 @@ def test_a_commit_whose_reply_was_lost_is_refused_and_found_done_when_asked_agai
     proxy.restore()
     until(lambda: found(store, "key"), "the server has carried it out")
     assert far.ask(asked).done
-    assert far.ask(entry()).found == {"key": document(asked)}
+    assert far.ask(entry()).unexpected == {"key": document(asked)}
     assert store.ask(Count("acme", "slots")) == 1
 
 
@@ -431,7 +431,7 @@ def test_a_read_only_server_refuses_commits_answers_reads_and_resumes(server, st
         assert found(store, "run") == document(asked)
         assert store.ask(Scan("acme", "runs", 1)).documents == [document(asked)]
         refused = commit(expect={"run": None}, events=(told("job"),))
-        assert store.ask(refused).found == {"run": document(asked)}
+        assert store.ask(refused).unexpected == {"run": document(asked)}
     finally:
         server.stop()
         server.start()
@@ -583,7 +583,7 @@ def test_of_one_tick_the_later_commit_of_a_tenant_sees_the_earlier_one(store):
     fourth = commit(expect={"run": second.tag})
     answers = all_at_once(store, [first, second, third, fourth])
     assert [answer.done for answer in answers] == [True, True, True, False]
-    assert answers[3].found == {"run": None}
+    assert answers[3].unexpected == {"run": None}
     assert store.ask(Count("acme", "runs")) == 0
 
 

@@ -326,7 +326,7 @@ def test_a_server_that_forgot_the_steps_is_told_them_again(server, store, manner
     server.ask("FUNCTION", "FLUSH")
     assert door.ask(commit(run())).done
     server.ask("FUNCTION", "FLUSH")
-    assert door.ask(commit(expect={"run": None})).found.keys() == {"run"}
+    assert door.ask(commit(expect={"run": None})).unexpected.keys() == {"run"}
     server.ask("FUNCTION", "FLUSH")
     assert door.ask(Tenants("runs")) == ["acme"]
     door.leave()

@@ -117,7 +117,7 @@ class Agreement(RuleBasedStateMachine):
     @rule(back=st.integers(0, 3))
     def asks_again(self, back):
         answer: Committed = self.compare(self.asked[-1 - min(back, len(self.asked) - 1)])
-        assert answer.done or answer.found or answer.full
+        assert answer.done or answer.unexpected or answer.full
 
     # --- reading -----------------------------------------------------------------------------------
 

@@ -78,12 +78,12 @@ class Admission:
                     problem, start.caller.tenant, start.scope, start.key, start.fingerprint
                 )
             committed = await self.commit(start, plan)
-            if committed.done or plan.run_id in committed.found:
+            if committed.done or plan.run_id in committed.unexpected:
                 return plan.answer  # found: its reply was lost, and the run has gone on since
             if committed.full is not None:
                 raise no_slot(committed.full, committed.count)
-            if plan.key_id is not None and plan.key_id in committed.found:
-                document = committed.found[plan.key_id]
+            if plan.key_id is not None and plan.key_id in committed.unexpected:
+                document = committed.unexpected[plan.key_id]
                 tenant, now_us = start.caller.tenant, committed.now_us
                 if answer := await self.keys.replay(tenant, document, start.fingerprint, now_us):
                     return answer

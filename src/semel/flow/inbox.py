@@ -62,7 +62,7 @@ class Inbox:
             committed = await self._document_store.commit(message.tenant, {id_: seen}, (draft,), tag=tag)
             if committed.done:
                 return Claimed(message, id_, tag)
-            found = committed.found[id_]
+            found = committed.unexpected[id_]
             if (standing := _standing(found, committed.now_us)) is not None:
                 return standing
             seen = found and found.tag

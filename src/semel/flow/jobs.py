@@ -69,11 +69,11 @@ class Jobs:
             committed = await self._document_store.commit(
                 caller.tenant, expect, put, capacity=capacity, events=events
             )
-            if committed.done or job.job_id in committed.found:
+            if committed.done or job.job_id in committed.unexpected:
                 return answer  # found: its reply was lost, and the job has gone on since
             if committed.full is not None:
                 raise Problem("quota_reached", retry_after_s=1, current=committed.count, limit=LIVE_JOBS_MAX)
-            (document,) = committed.found.values()
+            (document,) = committed.unexpected.values()
             if replayed := await self._keys.replay(caller.tenant, document, print_, committed.now_us):
                 return replayed
             seen = document and document.tag

@@ -65,7 +65,7 @@ class Lock:
             committed = await self._document_store.commit(tenant, {indexes.LOCK: seen}, (draft,), tag=tag)
             if committed.done:
                 return tag
-            holder = committed.found[indexes.LOCK]
+            holder = committed.unexpected[indexes.LOCK]
             if holder is None or orjson.loads(holder.body)["until_us"] <= committed.now_us:
                 seen = holder and holder.tag
                 continue
@@ -150,7 +150,7 @@ class LockedAdmission(Admission):
             )
             if committed.done:
                 return tag
-            document = committed.found[record.id]
+            document = committed.unexpected[record.id]
             tenant, now_us = start.caller.tenant, committed.now_us
             if answer := await self.keys.replay(tenant, document, start.fingerprint, now_us):
                 return answer
@@ -174,7 +174,7 @@ class LockedAdmission(Admission):
         if problem := await self.document_store.storage.objection(start.caller.tenant, plan.put):
             raise problem
         committed = await self.commit(start, plan)
-        if committed.done or plan.run_id in committed.found:
+        if committed.done or plan.run_id in committed.unexpected:
             return plan.answer  # found: its reply was lost, and the run has gone on since
         if committed.full is not None:
             raise no_slot(committed.full, committed.count)

@@ -7,7 +7,7 @@ server. What the tasks of a loop ask in one tick goes together: the loop calls f
 tasks have come as far as they get, and whoever leads first takes them along.
 
 An interrupt raises in the main thread, between any two steps of it. So that thread runs what is its own and
-nothing of others, what is under way is told by a set and not by a count, and finishing may be repeated
+nothing of others, what is under way is a set and not a count, and finishing may be repeated
 (docs/decisions/0026). The lock is never held while a batch is carried out.
 
 How a batch is made and carried out is the store's: `stores/sqlite/writer.py`, `stores/postgres/dispatch.py`.
@@ -246,7 +246,7 @@ class Batcher(ABC, Generic[Q]):
             self._carry_out(batch)
         except Exception as error:
             if len(batch) > 1 and self._one_is_to_blame(error):
-                for queued in batch:  # the others have not deserved it
+                for queued in batch:  # each alone, so that the others succeed
                     if not queued.done:
                         self._run([queued])
                 return

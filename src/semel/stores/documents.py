@@ -1,7 +1,7 @@
 """Documents: how runs, jobs, keys and messages of the gateway are kept, and the one step that changes them.
 
 A document is bytes under a tenant and an id. It has a *tag* that changes with every write, and *entries*: the
-indexes it stands on, each at a score. What it means is the business of `semel.questions` and `semel.flow`; a
+indexes it stands in, each at a score. What it means is the business of `semel.questions` and `semel.flow`; a
 store knows a few things to do with documents, and only one of them writes:
 
     Commit   if all that was seen still holds and there is capacity, write everything; else write nothing
@@ -83,13 +83,13 @@ class Commit(Query["Committed"]):
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """`done`, or why nothing was written: `found`, each document that was not as expected; or `full`."""
+    """`done`, or why nothing was written: the documents that are `unexpected`, or what is `full`."""
 
     done: bool
     now_us: int
-    found: Mapping[str, Document | None]
+    unexpected: Mapping[str, Document | None]
     full: Capacity | None = None
-    count: int = 0  # how many stand on the full index
+    count: int = 0  # how many stand in the full index
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Indexes that documents of several kinds stand on. The map of all of them is in semel.flow.indexes."""
+"""Indexes that documents of several kinds stand in. The map of all of them is in semel.flow.indexes."""
 
 from __future__ import annotations
 

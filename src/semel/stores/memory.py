@@ -60,7 +60,7 @@ class MemoryStore(Store):
         self._unsettled: dict[Address, Record] = {}  # those of them that nobody has settled
         self._unswept: list[Address] = []
         # What happened, to be made into events when somebody reads them: a record never changes.
-        self._told: list[tuple[str, Record, int] | Event] = []
+        self._history: list[tuple[str, Record, int] | Event] = []
         self._dropped = 0  # events too old to keep; the next one's seq is one more
         self._seals: list[Seal] = []
         self._answers: dict[type, Callable[[Any], Any]] = {
@@ -129,9 +129,9 @@ class MemoryStore(Store):
     def _list(self, query: ListRecords) -> Sequence[Record]:
         now_us = self.clock.now_us()
         among = self._unsettled if unsettled_only(query.states) else self._records
-        found = [record for record in among.values() if _fits(record, query, now_us)]
-        found.sort(key=_age, reverse=True)
-        return found[: query.limit]
+        records = [record for record in among.values() if _fits(record, query, now_us)]
+        records.sort(key=_age, reverse=True)
+        return records[: query.limit]
 
     def _find(self, query: FindRecord) -> Record | None:
         for at, record in self._records.items():
@@ -140,16 +140,16 @@ class MemoryStore(Store):
         return None
 
     def _read_events(self, query: ReadEvents) -> Sequence[Event]:
-        found = (
+        events = (
             event
-            for event in map(self._event, range(max(0, query.after - self._dropped), len(self._told)))
+            for event in map(self._event, range(max(0, query.after - self._dropped), len(self._history)))
             if query.tenant in (None, event.tenant) and query.record_id in (None, event.record_id)
         )
-        return list(islice(found, query.limit))
+        return list(islice(events, query.limit))
 
     def _event(self, index: int) -> Event:
-        told = self._told[index]
-        event = told if isinstance(told, Event) else new_event(*told)
+        entry = self._history[index]
+        event = entry if isinstance(entry, Event) else new_event(*entry)
         return event._replace(seq=self._dropped + index + 1)
 
     def _append(self, query: AppendEvents) -> None:
@@ -157,7 +157,7 @@ class MemoryStore(Store):
 
     def _note(self, events: Sequence[Event]) -> None:
         if self.audit:
-            self._told.extend(events)
+            self._history.extend(events)
 
     def _sweep(self, query: Sweep) -> Swept:
         if not self._unswept:
@@ -190,17 +190,17 @@ class MemoryStore(Store):
                 continue
             if self._event(count - 1).at_us >= before_us:
                 break
-            del self._told[:count]
+            del self._history[:count]
             self._dropped += count
 
     def _tell(self, kind: str, record: Record, now_us: int) -> None:
         if self.audit and kind:
-            self._told.append((kind, record, now_us))
+            self._history.append((kind, record, now_us))
 
     def _seal(self, query: SealEvents) -> Seal | None:
         previous = self._seals[-1] if self._seals else None
         start = previous.last_seq - self._dropped if previous else 0
-        events = [self._event(index) for index in range(start, len(self._told))[: query.limit]]
+        events = [self._event(index) for index in range(start, len(self._history))[: query.limit]]
         if not events:
             return None
         seal = new_seal(previous, events, self.clock.now_us())

@@ -44,13 +44,13 @@ class MemoryDocuments:
         now_us = self._clock.now_us()
         if query.put and self._tag(query.tenant, query.put[0].id) == query.tag:
             return Committed(True, now_us, {})
-        found = {
+        unexpected = {
             id_: self._documents.get((query.tenant, id_))
             for id_, tag in query.expect.items()
             if self._tag(query.tenant, id_) != tag
         }
-        if found:
-            return Committed(False, now_us, found)
+        if unexpected:
+            return Committed(False, now_us, unexpected)
         for capacity in query.capacity:
             count = len(self._indexes.get((query.tenant, capacity.index_name), ()))
             if count >= capacity.limit:

@@ -83,9 +83,9 @@ def open_store(url: str, clock: Clock = SYSTEM) -> Store:
         raise OpenError(
             f"{hide_password(url)!r} is not a store's URL. There are {_FORMS}. Nothing was opened."
         )
-    said = StoreUrl(url, everywhere=("settle_wait",))
-    settle_wait_s = said.seconds("settle_wait", SETTLE_WAIT_S)
-    store = opener(said, clock)
+    parsed = StoreUrl(url, everywhere=("settle_wait",))
+    settle_wait_s = parsed.seconds("settle_wait", SETTLE_WAIT_S)
+    store = opener(parsed, clock)
     store.settle_wait_s = settle_wait_s
     return store
 
@@ -116,15 +116,15 @@ def _postgres(url: StoreUrl, clock: Clock) -> Store:
     from semel.stores.postgres import PostgresStore
     from semel.stores.postgres.options import read
 
-    said = read(url)
+    options = read(url)
     return PostgresStore(
-        said.conninfo,
+        options.conninfo,
         clock=clock,
-        audit_on=said.audit,
-        schema_name=said.schema,
-        pool=said.pool,
-        timeout_s=said.timeout_s,
-        connect_s=said.connect_s,
+        audit_on=options.audit,
+        schema_name=options.schema,
+        pool=options.pool,
+        timeout_s=options.timeout_s,
+        connect_s=options.connect_s,
         shown=url.shown,
     )
 

@@ -47,21 +47,21 @@ def _look(_: Sequence[Look]) -> Packed:
 
 
 def _claim(commands: Sequence[Claim]) -> Packed:
-    asked = [command.request for command in commands]
+    requests = [command.request for command in commands]
     return [
-        texts([each.at.tenant for each in asked]),
-        texts([each.at.scope for each in asked]),
-        texts([each.at.key for each in asked]),
-        texts([each.id for each in asked]),
-        texts([each.tool for each in asked]),
-        texts([each.version for each in asked]),
-        binaries([each.fingerprint for each in asked]),
-        binaries([each.arguments for each in asked]),
-        texts([each.terms for each in asked]),
-        texts([each.conversation for each in asked]),
-        texts([each.step for each in asked]),
-        texts([each.principal for each in asked]),
-        texts([each.job_id for each in asked]),
+        texts([each.at.tenant for each in requests]),
+        texts([each.at.scope for each in requests]),
+        texts([each.at.key for each in requests]),
+        texts([each.id for each in requests]),
+        texts([each.tool for each in requests]),
+        texts([each.version for each in requests]),
+        binaries([each.fingerprint for each in requests]),
+        binaries([each.arguments for each in requests]),
+        texts([each.terms for each in requests]),
+        texts([each.conversation for each in requests]),
+        texts([each.step for each in requests]),
+        texts([each.principal for each in requests]),
+        texts([each.job_id for each in requests]),
         binaries([command.token for command in commands]),
         numbers([command.lease_us for command in commands]),
         truths([command.waiting for command in commands]),
@@ -167,21 +167,21 @@ class CommandRows:
         A record that refuses the command was read by the statement's own snapshot, so the reply is true of
         that moment. Where it would not refuse it, somebody was quicker: that command asks again.
         """
-        # Always in this order: two statements that want the same rows wait for each other, never in a ring.
-        places = sorted(self.open, key=self._digests.__getitem__)
-        commands = [self._commands[place] for place in places]
+        # Always in this order, so that two statements that want the same rows never deadlock.
+        positions = sorted(self.open, key=self._digests.__getitem__)
+        commands = [self._commands[position] for position in positions]
         step, pack = _STEPS[type(commands[0])]
-        digests = binaries([self._digests[place] for place in places])
+        digests = binaries([self._digests[position] for position in positions])
         rows = link.ask(step, (*common, digests, *pack(commands)))
         for number in range(len(rows)):
-            place = places[rows.cell(number, _POSITION) - 1]
+            position = positions[rows.cell(number, _POSITION) - 1]
             try:
-                self.replies[place] = self._reply(self._commands[place], rows, number)
+                self.replies[position] = self._reply(self._commands[position], rows, number)
             except Failure:
                 link.close()
                 raise
             except Exception as damage:
-                self.replies[place] = damage
+                self.replies[position] = damage
 
     def _reply(self, command: Command, rows: Rows, number: int) -> Reply | None:
         now_us = rows.cell(number, _NOW)
@@ -192,14 +192,14 @@ class CommandRows:
         self.newest_event = max(self.newest_event, rows.cell(number, _NEWEST_EVENT) or 0)
         if isinstance(command, Settle) and rows.cell(number, _STATE) != command.state.value:
             raise Failure("the answer is to another question", lost=True)
-        known = self._known(command, rows, number, now_us)
-        record = known or record_at(address_of(command), rows.row(number, _RECORD))
+        predicted = self._predicted(command, rows, number, now_us)
+        record = predicted or record_at(address_of(command), rows.row(number, _RECORD))
         if isinstance(command, Claim | Retake) and record is not None:
             self._claimed.keep(record)
         return Reply(record, now_us, True)
 
-    def _known(self, command: Command, rows: Rows, number: int, now_us: int) -> Record | None:
-        """The record after a claim without a past, or a settlement: most of it need not be read."""
+    def _predicted(self, command: Command, rows: Rows, number: int, now_us: int) -> Record | None:
+        """The record after a claim that begins it, or after a settlement: most of it need not be read."""
         if isinstance(command, Claim):
             claimed = apply(None, command, now_us)
             assert claimed is not None

@@ -124,11 +124,11 @@ class StatementBatcher(Batcher[CommandToSend]):
     # --- the statements --------------------------------------------------------------------------
 
     def _carry_out(self, batch: list[CommandToSend]) -> None:
-        asked = self._asked(batch)
-        self._ask(asked)
-        self.newest_event = max(self.newest_event, asked.newest_event)
-        self.newest_commit = max(self.newest_commit, asked.newest_commit)
-        for queued, reply in zip(batch, asked.replies, strict=True):
+        request = self._request_of(batch)
+        self._ask(request)
+        self.newest_event = max(self.newest_event, request.newest_event)
+        self.newest_commit = max(self.newest_commit, request.newest_commit)
+        for queued, reply in zip(batch, request.replies, strict=True):
             if isinstance(reply, Exception):
                 queued.error = trouble.translated(reply, queued.command)
             else:
@@ -145,33 +145,33 @@ class StatementBatcher(Batcher[CommandToSend]):
     def _error_of(self, error: Exception, command: Any) -> SemelError:
         return trouble.translated(error, command)
 
-    def _asked(self, batch: list[CommandToSend]) -> CommandRows | Commits:
+    def _request_of(self, batch: list[CommandToSend]) -> CommandRows | Commits:
         commands: list[Any] = [queued.command for queued in batch]
         if type(commands[0]) is Commit:
             return Commits(commands)
         return CommandRows(commands, [queued.digest for queued in batch], self._claimed)
 
-    def _ask(self, asked: CommandRows | Commits) -> None:
+    def _ask(self, request: CommandRows | Commits) -> None:
         """Statements until every command has its reply. Each may be repeated (promise 15), or says so."""
         give_up_at, failures = SYSTEM.monotonic() + self._patience_s, 0
-        while asked.open:
+        while request.open:
             fresh = True
             try:
                 with self._pool.link() as link:
                     fresh = not link.used
-                    asked.run(link, self._common())
+                    request.run(link, self._common())
                     self.statements += 1
             except Failure as failure:
                 failures += 1
                 # A connection that worked before and is lost now met a restart; a new one may do.
-                cut = trouble.gone(failure) and not fresh and asked.repeatable
+                cut = trouble.gone(failure) and not fresh and request.repeatable
                 again = trouble.worth_repeating(failure) or cut
                 if failure.late or not again or failures == _TRIES or SYSTEM.monotonic() > give_up_at:
                     raise
                 if trouble.worth_repeating(failure):
                     SYSTEM.sleep(SYSTEM.random() * _PAUSE_S)
             else:
-                if asked.open and SYSTEM.monotonic() > give_up_at:
+                if request.open and SYSTEM.monotonic() > give_up_at:
                     raise Failure("the record changed again and again meanwhile", late=True)
 
     # --- the end ---------------------------------------------------------------------------------

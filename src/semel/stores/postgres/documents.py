@@ -45,15 +45,15 @@ _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 # No index has as many; and the server may add to it without running over.
 _LIMIT_MAX = 1 << 53
 
-# Columns of an answer to a commit (schema/0003.sql): from the last one on, a document that was found.
-_POSITION, _TAG, _NOW, _DONE, _NEWEST_COMMIT, _FULL, _STANDING, _FOUND = range(8)
+# Columns of an answer to a commit (schema/0003.sql): from the last one on, an unexpected document.
+_POSITION, _TAG, _NOW, _DONE, _NEWEST_COMMIT, _FULL, _COUNT, _DOCUMENT = range(8)
 
-# Whose events, and which: nothing to read for the server.
-_NOTHING_TOLD = (None, None)
+# In place of the positions of commits that have events, and the events.
+_NO_EVENTS = (None, None)
 
 
 def turn_of(commit: Commit) -> bytes:
-    """What commits of one tenant have in common, and nothing else has: they wait for each other anyway."""
+    """A digest that commits of one tenant share, and nothing else: they wait for each other anyway."""
     return hashlib.sha256(b"documents\x00" + commit.tenant.encode()).digest()
 
 
@@ -65,7 +65,7 @@ def size_of(commit: Commit) -> int:
 class Commits:
     """Commits of any tenants, and what became of them."""
 
-    newest_event = 0  # a transaction that tells one counts as a commit, and that is seen as well
+    newest_event = 0  # a transaction that writes one counts as a commit, and newest_commit shows that
 
     def __init__(self, commits: Sequence[Commit]) -> None:
         self._commits = commits
@@ -78,23 +78,23 @@ class Commits:
 
     @property
     def repeatable(self) -> bool:
-        """Whether each leaves its tag behind; else its events would be told again after a lost reply."""
+        """Whether each leaves its tag behind; else its events would be written again after a lost reply."""
         return all(commit.put or not commit.events for commit in self._commits)
 
     def run(self, link: PostgresConnection, common: Sequence[bytes | None]) -> None:
         """All of them have their reply, by one statement. It may be repeated: a tag tells what was done."""
         now, audit, _ = common
-        told = _told(self._commits) if audit == truth(True) else _NOTHING_TOLD
-        rows = link.run(sql.COMMIT_DOCUMENTS, (now, *_packed(self._commits), *told))
+        events = _packed_events(self._commits) if audit == truth(True) else _NO_EVENTS
+        rows = link.run(sql.COMMIT_DOCUMENTS, (now, *_packed(self._commits), *events))
         answers: dict[tuple[int, str], list[Row]] = {}
         for row in rows:
             answers.setdefault((row[_POSITION], row[_TAG]), []).append(row)
-        asked = [(position, commit.tag) for position, commit in enumerate(self._commits, start=1)]
-        if set(asked) != set(answers):
+        requests = [(position, commit.tag) for position, commit in enumerate(self._commits, start=1)]
+        if set(requests) != set(answers):
             link.close()
             raise Failure("the answer is to another question", lost=True)
         self.replies = [
-            _judged(commit, answers[one]) for one, commit in zip(asked, self._commits, strict=True)
+            _judged(commit, answers[one]) for one, commit in zip(requests, self._commits, strict=True)
         ]
         self.newest_commit = max(row[_NEWEST_COMMIT] or 0 for row in rows)
 
@@ -123,12 +123,12 @@ def _packed(commits: Sequence[Commit]) -> list[bytes]:
     ]
 
 
-def _told(commits: Sequence[Commit]) -> tuple[bytes | None, bytes | None]:
-    """Whose each of their events is, and the events."""
-    tellers = [position for position, commit in enumerate(commits, start=1) for _ in commit.events]
-    if not tellers:
-        return _NOTHING_TOLD
-    return numbers(tellers), texts([_line(event) for commit in commits for event in commit.events])
+def _packed_events(commits: Sequence[Commit]) -> tuple[bytes | None, bytes | None]:
+    """The position of the commit that each event belongs to, and the events."""
+    positions = [position for position, commit in enumerate(commits, start=1) for _ in commit.events]
+    if not positions:
+        return _NO_EVENTS
+    return numbers(positions), texts([_line(event) for commit in commits for event in commit.events])
 
 
 def _line(event: Event) -> str:
@@ -159,8 +159,8 @@ def _judged(commit: Commit, rows: Sequence[Row]) -> Committed | Exception:
         if first[_DONE]:
             return Committed(True, first[_NOW], {})
         if first[_FULL] is not None:
-            return Committed(False, first[_NOW], {}, commit.capacity[first[_FULL] - 1], first[_STANDING])
-        return Committed(False, first[_NOW], {row[_FOUND]: _found(row[_FOUND:]) for row in rows})
+            return Committed(False, first[_NOW], {}, commit.capacity[first[_FULL] - 1], first[_COUNT])
+        return Committed(False, first[_NOW], {row[_DOCUMENT]: _document_of(row[_DOCUMENT:]) for row in rows})
     except StoreCorrupt as damage:
         return damage
 
@@ -184,8 +184,8 @@ class DocumentAnswers:
     def _fetch(self, link: PostgresConnection, query: Fetch) -> Fetched:
         ids = texts(list(dict.fromkeys(query.ids)))
         rows = link.run(sql.FETCH_DOCUMENTS, (self._now(), text(query.tenant), ids))
-        found = (_found(row[1:]) for row in rows)
-        return Fetched(rows[0][0], {document.id: document for document in found if document})
+        documents = (_document_of(row[1:]) for row in rows)
+        return Fetched(rows[0][0], {document.id: document for document in documents if document})
 
     def _scan(self, link: PostgresConnection, query: Scan) -> Scanned:
         step, begin = (sql.SCAN_NEWEST, _HIGHEST) if query.newest else (sql.SCAN_OLDEST, _LOWEST)
@@ -193,7 +193,7 @@ class DocumentAnswers:
         upto = _HIGHEST if query.upto is None else query.upto
         where = (text(query.tenant), text(query.index), number(score), text(id_), number(upto))
         rows = link.run(step, (self._now(), *where, number(query.limit)))
-        return Scanned(rows[0][0], [_standing(query.index, row) for row in rows if row[1] is not None])
+        return Scanned(rows[0][0], [_document_in(query.index, row) for row in rows if row[1] is not None])
 
     def _count(self, link: PostgresConnection, query: Count) -> int:
         ((count,),) = link.run(sql.COUNT_DOCUMENTS, (text(query.tenant), text(query.index)))
@@ -208,15 +208,15 @@ class DocumentAnswers:
         return [tenant for (tenant,) in rows]
 
 
-def _standing(index: str, row: Row) -> Document:
-    """The document of an entry, which says itself that it stands there; else one of them is damaged."""
-    document = _found(row[2:])
+def _document_in(index: str, row: Row) -> Document:
+    """The document of an entry; StoreCorrupt unless the document has that entry itself."""
+    document = _document_of(row[2:])
     if document is None or Entry(index, row[1]) not in document.entries:
         raise StoreCorrupt("An index and the document on it contradict each other; nothing was done.")
     return document
 
 
-def _found(row: Row) -> Document | None:
+def _document_of(row: Row) -> Document | None:
     """The document in a row of its columns; None if there is none."""
     id_, tag, body, entries = row
     if tag is None:
@@ -230,10 +230,10 @@ def _written(entries: Iterable[Entry]) -> str:
 
 def _read(written: str) -> tuple[Entry, ...]:
     entries = orjson.loads(written)
-    if type(entries) is not list or not all(map(_is_place, entries)):
+    if type(entries) is not list or not all(map(_is_entry, entries)):
         raise StoreCorrupt("A document's entries are damaged; nothing was done.")
     return tuple(Entry(unescaped(index), score) for index, score in entries)
 
 
-def _is_place(value: Any) -> bool:
+def _is_entry(value: Any) -> bool:
     return type(value) is list and [type(part) for part in value] == [str, int]

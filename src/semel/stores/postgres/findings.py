@@ -23,14 +23,14 @@ def settings(link: PostgresConnection) -> dict[str, str]:
     return dict(link.run(sql.SETTINGS))
 
 
-def durability(known: Mapping[str, str]) -> str:
+def durability(settings: Mapping[str, str]) -> str:
     """What an acknowledged write survives, in words."""
-    if known.get("fsync") == "off":
+    if settings.get("fsync") == "off":
         return (
             "An acknowledged write survives a crash of this process and of PostgreSQL; a crash of the "
             "server's machine or power loss may destroy the whole database (PostgreSQL, fsync=off)."
         )
-    if known.get("full_page_writes") == "off":
+    if settings.get("full_page_writes") == "off":
         local = (
             "An acknowledged write survives a crash of this process and of PostgreSQL; power loss may damage "
             "pages that were being written (PostgreSQL, full_page_writes=off)"
@@ -39,18 +39,18 @@ def durability(known: Mapping[str, str]) -> str:
         local = (
             "An acknowledged write survives a crash of this process, of PostgreSQL and of its machine, and "
             "power loss as far as the disk keeps what it says it has written (PostgreSQL, "
-            f"synchronous_commit={_mode(known)})"
+            f"synchronous_commit={_mode(settings)})"
         )
-    return f"{local}; {_replication(known)}."
+    return f"{local}; {_replication(settings)}."
 
 
-def _mode(known: Mapping[str, str]) -> str:
-    said = known.get("synchronous_commit", "on")
-    return "on" if said == "off" else said
+def _mode(settings: Mapping[str, str]) -> str:
+    mode = settings.get("synchronous_commit", "on")
+    return "on" if mode == "off" else mode
 
 
-def _replication(known: Mapping[str, str]) -> str:
-    standbys, mode = known.get("synchronous_standby_names", ""), _mode(known)
+def _replication(settings: Mapping[str, str]) -> str:
+    standbys, mode = settings.get("synchronous_standby_names", ""), _mode(settings)
     if not standbys or mode == "local":
         return "a failover to a standby may lose the last ones"
     if mode == "remote_write":
@@ -58,26 +58,28 @@ def _replication(known: Mapping[str, str]) -> str:
     return f"a standby of {standbys} has it on its disk, so a failover to it loses nothing"
 
 
-def of(link: PostgresConnection, known: Mapping[str, str], now: bytes | None, audited: bool) -> list[Finding]:
+def of(
+    link: PostgresConnection, settings: Mapping[str, str], now: bytes | None, audited: bool
+) -> list[Finding]:
     ((now_us, newest_us, unsealed, oldest_s, rows, dead),) = link.run(sql.HEALTH, (now,))
     return [
-        *_settings(known, audited),
+        *_settings(settings, audited),
         _clock(newest_us, now_us),
         *_ages(unsealed, oldest_s),
         Finding("ok", "size", f"about {rows or 0} records, {dead or 0} dead rows to be cleaned"),
-        Finding("ok", "version", f"PostgreSQL {known.get('server_version', 'unknown')}"),
+        Finding("ok", "version", f"PostgreSQL {settings.get('server_version', 'unknown')}"),
     ]
 
 
-def _settings(known: Mapping[str, str], audited: bool) -> Iterator[Finding]:
-    if known.get("fsync") == "off":
+def _settings(settings: Mapping[str, str], audited: bool) -> Iterator[Finding]:
+    if settings.get("fsync") == "off":
         yield Finding(
             "danger",
             "durability",
             "fsync=off: power loss may destroy the database",
             "Set fsync = on and restart.",
         )
-    elif known.get("full_page_writes") == "off":
+    elif settings.get("full_page_writes") == "off":
         yield Finding(
             "danger",
             "durability",
@@ -86,16 +88,16 @@ def _settings(known: Mapping[str, str], audited: bool) -> Iterator[Finding]:
         )
     else:
         yield Finding(
-            "ok", "durability", f"acknowledged writes are on disk (synchronous_commit={_mode(known)})"
+            "ok", "durability", f"acknowledged writes are on disk (synchronous_commit={_mode(settings)})"
         )
-    if not known.get("synchronous_standby_names"):
+    if not settings.get("synchronous_standby_names"):
         yield Finding(
             "note",
             "replication",
             "no synchronous standby: a failover may lose the last acknowledged writes",
             "Name one in synchronous_standby_names if there is a standby to fail over to.",
         )
-    if known.get("in_recovery") == "true" or known.get("default_transaction_read_only") == "on":
+    if settings.get("in_recovery") == "true" or settings.get("default_transaction_read_only") == "on":
         yield Finding("danger", "writing", "this server is read-only", "Point the URL at the primary.")
     if not audited:
         yield Finding("note", "audit", "off: transitions leave no events", "Open without ?audit=off.")

@@ -26,23 +26,23 @@ else:
 
 
 class _Judging:
-    """Looks at what a cursor is to execute. Of an asynchronous one the answer is awaited by whoever asked."""
+    """Looks at what a cursor is to execute. Of an asynchronous one the answer is awaited by its caller."""
 
-    def execute(self, query: Any, *said: Any, **more: Any) -> Any:
+    def execute(self, query: Any, *args: Any, **kwargs: Any) -> Any:
         _judge(self, query)
-        return super().execute(query, *said, **more)  # type: ignore[misc]
+        return super().execute(query, *args, **kwargs)  # type: ignore[misc]
 
-    def executemany(self, query: Any, *said: Any, **more: Any) -> Any:
+    def executemany(self, query: Any, *args: Any, **kwargs: Any) -> Any:
         _judge(self, query)
-        return super().executemany(query, *said, **more)  # type: ignore[misc]
+        return super().executemany(query, *args, **kwargs)  # type: ignore[misc]
 
-    def stream(self, query: Any, *said: Any, **more: Any) -> Any:
+    def stream(self, query: Any, *args: Any, **kwargs: Any) -> Any:
         _judge(self, query)
-        return super().stream(query, *said, **more)  # type: ignore[misc]
+        return super().stream(query, *args, **kwargs)  # type: ignore[misc]
 
-    def copy(self, statement: Any, *said: Any, **more: Any) -> Any:
+    def copy(self, statement: Any, *args: Any, **kwargs: Any) -> Any:
         _judge(self, statement)
-        return super().copy(statement, *said, **more)  # type: ignore[misc]
+        return super().copy(statement, *args, **kwargs)  # type: ignore[misc]
 
 
 def _judge(cursor: Any, query: Any) -> None:
@@ -95,12 +95,12 @@ class _Refusing:
 
 
 class LentSyncConnection(_Refusing, _Connection):
-    def __init__(self, *said: Any) -> None:
-        super().__init__(*said)
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
         self.cursor_factory, self.server_cursor_factory = LentSyncCursor, LentServerCursor
 
 
 class LentAsyncConnection(_Refusing, _AsyncConnection):
-    def __init__(self, *said: Any) -> None:
-        super().__init__(*said)
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
         self.cursor_factory, self.server_cursor_factory = LentAsyncCursor, LentAsyncServerCursor

@@ -1,6 +1,6 @@
 """Noticing what other processes settle, while somebody here waits for it.
 
-One connection listens. Who waits is marked on the record itself, and only a change of a marked record is told
+One connection listens. Who waits is marked on the record itself, and only a change of a marked record is sent
 on the channel: a notification with every settlement would halve the throughput of all.
 """
 
@@ -19,7 +19,7 @@ from semel.stores.postgres import statements as sql
 from semel.stores.postgres.packing import binaries, digest
 from semel.stores.postgres.wire import PostgresConnection
 
-# Nothing hangs on this look but what a broken connection could have swallowed.
+# Notifications come at once; this look is for those that a broken connection lost.
 _LOOK_AGAIN_S = 1.0
 
 # Waiters come in crowds; thread and connection stay for the next one.
@@ -52,7 +52,7 @@ class Listener:
         self._thread: threading.Thread | None = None
         self._link = None
         self._marked: dict[bytes, tuple[Address, bytes]] = {}
-        self._bell: int | None = None
+        self._wake_end: int | None = None
         self._closed = False
 
     def start(self) -> None:
@@ -61,26 +61,26 @@ class Listener:
             if self._closed:
                 return
             if self._thread is None:
-                heard, self._bell = os.pipe()
-                os.set_blocking(self._bell, False)
+                read_end, self._wake_end = os.pipe()
+                os.set_blocking(self._wake_end, False)
                 self._thread = threading.Thread(
                     target=entering(self._listen),
-                    args=(heard, self._bell),
+                    args=(read_end, self._wake_end),
                     name="semel-postgres-listener",
                     daemon=True,
                 )
                 self._thread.start()
             else:
-                self._ring()
+                self._wake_up()
 
-    def _ring(self) -> None:
-        if self._bell is not None:
+    def _wake_up(self) -> None:
+        if self._wake_end is not None:
             try:
-                os.write(self._bell, b"!")
+                os.write(self._wake_end, b"!")
             except BlockingIOError:
-                pass  # it is ringing
+                pass  # the pipe is full, so the thread wakes anyway
 
-    def _listen(self, heard: int, bell: int) -> None:
+    def _listen(self, read_end: int, wake_end: int) -> None:
         idle_since = SYSTEM.monotonic()
         try:
             while True:
@@ -88,39 +88,39 @@ class Listener:
                     if self._waiters:
                         idle_since = SYSTEM.monotonic()
                     elif self._closed or SYSTEM.monotonic() - idle_since > _STAYS_S:
-                        self._thread = self._bell = None
+                        self._thread = self._wake_end = None
                         return
                     if self._closed:
-                        self._thread = self._bell = None
+                        self._thread = self._wake_end = None
                         return
-                self._listen_once(heard)
+                self._listen_once(read_end)
         finally:
-            os.close(heard)
-            os.close(bell)
+            os.close(read_end)
+            os.close(wake_end)
             self._drop_link()
 
-    def _listen_once(self, heard: int) -> None:
+    def _listen_once(self, read_end: int) -> None:
         try:
             if self._link is None:
                 self._link = self._connect()
                 self._link.script(f'LISTEN "{self._channel}"')
             self._mark()
-            self._wait(self._link.socket, heard)
-            for told in self._link.notifications():
-                self._tell(told)
+            self._wait(self._link.socket, read_end)
+            for payload in self._link.notifications():
+                self._tell(payload)
         except Exception:
             # Waiters ask the store themselves when their time is over, and are told what is wrong with it.
             self._drop_link()
-            self._wait(None, heard)
+            self._wait(None, read_end)
 
-    def _wait(self, socket: int | None, heard: int) -> None:
+    def _wait(self, socket: int | None, read_end: int) -> None:
         poll = select.poll()
-        poll.register(heard, select.POLLIN)
+        poll.register(read_end, select.POLLIN)
         if socket is not None:
             poll.register(socket, select.POLLIN)
         for ready, _ in poll.poll(_LOOK_AGAIN_S * 1000):
-            if ready == heard:
-                os.read(heard, 4096)
+            if ready == read_end:
+                os.read(read_end, 4096)
 
     def _mark(self) -> None:
         """Everyone who waits is marked; woken if the record is not underway, or not with the same owner."""
@@ -142,13 +142,13 @@ class Listener:
                 marked[under] = (at, token)
         self._marked = marked
 
-    def _tell(self, told: str) -> None:
+    def _tell(self, payload: str) -> None:
         try:
-            found = self._marked.pop(bytes.fromhex(told), None)
+            marked = self._marked.pop(bytes.fromhex(payload), None)
         except ValueError:
             return
-        if found is not None:
-            self._waiters.wake(found[0])
+        if marked is not None:
+            self._waiters.wake(marked[0])
 
     def _drop_link(self) -> None:
         link, self._link = self._link, None
@@ -159,6 +159,6 @@ class Listener:
         with self._lock:
             self._closed = True
             thread = self._thread
-            self._ring()
+            self._wake_up()
         if thread is not None and thread is not threading.current_thread():
             thread.join(_STAYS_S)

@@ -82,10 +82,10 @@ def _seconds(url: StoreUrl, name: str, default: str) -> float:
 
 
 def _pool(url: StoreUrl) -> int:
-    said = url.option("pool", str(POOL))
-    if not said.isdecimal() or not 2 <= int(said) <= POOL_MAX:
-        raise url.error(f"says pool={said}; it is a number from 2 to {POOL_MAX}")
-    return int(said)
+    size = url.option("pool", str(POOL))
+    if not size.isdecimal() or not 2 <= int(size) <= POOL_MAX:
+        raise url.error(f"says pool={size}; it is a number from 2 to {POOL_MAX}")
+    return int(size)
 
 
 def _conninfo(url: StoreUrl, timeout_s: float) -> str:

@@ -1,7 +1,7 @@
 """A bounded number of connections, shared by whoever needs one for a moment.
 
 An interrupt may come anywhere, also on the way in and on the way out. So leaving may be repeated, and what is
-in use is told by who is inside, never by a count that goes up and down.
+in use is a set of slots, never a count that goes up and down.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from semel.stores.postgres.wire import PostgresConnection
 
 
 class PoolSlot:
-    """Room for one connection, and the connection of whoever is there."""
+    """Capacity for one connection, and that connection while it is in use."""
 
     __slots__ = ("link",)
 
@@ -26,7 +26,7 @@ class PoolSlot:
         self.link: PostgresConnection | None = None
 
 
-# A parent's connections in its forked child: collecting one would say goodbye on the parent's socket.
+# A parent's connections in its forked child: collecting one would end the parent's session.
 _orphans: list[PostgresConnection | PoolSlot] = []
 
 
@@ -46,7 +46,7 @@ class Pool:
         _orphans.extend(self._idle)
         _orphans.extend(self._inside)
         self._lock = threading.Lock()
-        self._gates = WaitingThreads()
+        self._waiting = WaitingThreads()
         self._idle = []
         self._inside = set()
         self._closed = False
@@ -54,30 +54,30 @@ class Pool:
     @contextmanager
     def link(self) -> Iterator[PostgresConnection]:
         """A connection with no transaction open on it; it comes back, unless it broke."""
-        place = PoolSlot()
+        slot = PoolSlot()
         try:
-            yield self.enter(place)
-            self.leave(place)
+            yield self.enter(slot)
+            self.leave(slot)
         except BaseException as error:
-            self.leave(place)
+            self.leave(slot)
             if isinstance(error, Failure) and trouble.gone(error):
                 self.forget_idle()
             raise
 
-    def enter(self, place: PoolSlot) -> PostgresConnection:
-        """A connection for this place. Whatever comes of it, the place has to be left."""
+    def enter(self, slot: PoolSlot) -> PostgresConnection:
+        """A connection for this slot. Whatever comes of it, the slot has to be left."""
         if self._closed:
             raise store_closed()
-        if not self._gates.wait(lambda: self._let_in(place), self._patience_s):
+        if not self._waiting.wait(lambda: self._let_in(slot), self._patience_s):
             raise Failure("every connection of the pool is in use", late=True)
-        link = place.link = self._next()
+        link = slot.link = self._next()
         return link
 
-    def _let_in(self, place: PoolSlot) -> bool:
+    def _let_in(self, slot: PoolSlot) -> bool:
         with self._lock:
             if len(self._inside) >= self._size:
                 return False
-            self._inside.add(place)
+            self._inside.add(slot)
             return True
 
     def _next(self) -> PostgresConnection:
@@ -89,17 +89,17 @@ class Pool:
             if not link.broken:
                 return link
 
-    def leave(self, place: PoolSlot) -> None:
-        """There is room for somebody else; nothing happens if there was nobody."""
+    def leave(self, slot: PoolSlot) -> None:
+        """The slot is free for somebody else. May be repeated."""
         with self._lock:  # of two who leave it, one takes the connection along
-            link, place.link = place.link, None
+            link, slot.link = slot.link, None
         if link is not None:
             if self._closed or not link.idle:
                 link.close()
             else:
                 self._idle.append(link)
-        self._inside.discard(place)
-        self._gates.open()
+        self._inside.discard(slot)
+        self._waiting.open()
 
     def forget_idle(self) -> None:
         """The server went away, so what was open to it is of no use."""

@@ -126,14 +126,14 @@ class Answers:
     # --- the sweep -------------------------------------------------------------------------------
 
     def _sweep(self, link: PostgresConnection, query: Sweep) -> Swept:
-        found = link.run(sql.SWEEP, (*self.common(), number(query.limit)))
-        for kind, *at, _ in found:
+        rows = link.run(sql.SWEEP, (*self.common(), number(query.limit)))
+        for kind, *at, _ in rows:
             if kind == events.LAPSED:
                 self._store.waiters.wake(Address(*at))
-        counted = Counter(row[0] for row in found)
+        counted = Counter(row[0] for row in rows)
         dropped = self._drop_events(link)
         # Fewer than it might look at: then it has seen all that were due.
-        more = len(found) >= query.limit or dropped == _RUNS_DROPPED_MAX
+        more = len(rows) >= query.limit or dropped == _RUNS_DROPPED_MAX
         return Swept(counted[events.LAPSED], counted[events.CLOSED], more)
 
     def _drop_events(self, link: PostgresConnection) -> int:

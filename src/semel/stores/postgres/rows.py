@@ -19,12 +19,12 @@ def record_of(row: Sequence[Any]) -> Record:
         (tenant, scope, key, id_, tool, version, fingerprint, arguments, terms, conversation, step, principal,
          job_id, state, token, fence, attempts, entries, created_at, entered_at, lease_until, settled_at,
          expires_at, outcome, note, by) = row  # fmt: skip
-        asked = CallRequest(
+        request = CallRequest(
             Address(tenant, scope, key), id_, tool, version, fingerprint, arguments, terms, conversation,
             step, principal, job_id,
         )  # fmt: skip
         record = Record(
-            asked, _STATES[state], token, fence, attempts, entries, created_at, entered_at, lease_until,
+            request, _STATES[state], token, fence, attempts, entries, created_at, entered_at, lease_until,
             settled_at, expires_at, outcome, note, by,
         )  # fmt: skip
     except (KeyError, ValueError, TypeError) as error:
@@ -35,7 +35,7 @@ def record_of(row: Sequence[Any]) -> Record:
 
 
 def record_at(at: Address, row: Sequence[Any]) -> Record | None:
-    """The record that was found under this address; None if there is none."""
+    """The record at this address; None if there is none."""
     if row[0] is None:
         return None
     record = record_of(row)

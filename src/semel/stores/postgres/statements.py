@@ -46,8 +46,8 @@ def migrations() -> list[Migration]:
 
 def _migration(name: str) -> Migration:
     raw = (files(__package__) / "schema" / f"{name}.sql").read_text(encoding="utf-8")
-    said = re.search(r"^-- works with schema (\d+)", raw, re.MULTILINE)
-    return Migration(_read("schema", name), int(said[1]) if said else int(name))
+    works_with = re.search(r"^-- works with schema (\d+)", raw, re.MULTILINE)
+    return Migration(_read("schema", name), int(works_with[1]) if works_with else int(name))
 
 
 LOOK = step("look")

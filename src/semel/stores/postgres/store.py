@@ -114,12 +114,12 @@ class PostgresStore(Store):
         link.used = False
         return link
 
-    def _recognise(self, link: PostgresConnection, known: Identity) -> None:
+    def _recognise(self, link: PostgresConnection, expected: Identity) -> None:
         """Raises StoreCorrupt if these are not the records we knew, or an older state of them."""
         # Before the look: what others commit meanwhile is newer than what we find.
         seen_event, seen_commit = self._dispatch.newest_event, self._dispatch.newest_commit
         try:
-            found = schema.identify(link)
+            identity = schema.identify(link)
         except Failure as failure:
             if not schema.absent(failure):
                 raise
@@ -127,12 +127,12 @@ class PostgresStore(Store):
                 "The database came back without its data; nothing was done.",
                 corrective_action="Restore it, or open the ledger anew to begin with nothing.",
             ) from failure
-        if found.store_id != known.store_id or found.secret_key != known.secret_key:
+        if identity.store_id != expected.store_id or identity.secret_key != expected.secret_key:
             raise StoreCorrupt(
                 "The database came back as another store; nothing was done.",
                 corrective_action="Restore the one that was there, or open the ledger anew.",
             )
-        if found.newest_event < seen_event or found.newest_commit < seen_commit:
+        if identity.newest_event < seen_event or identity.newest_commit < seen_commit:
             raise StoreCorrupt(
                 "The database came back in an older state: acknowledged writes are lost; nothing was done.",
                 corrective_action="Find out what was lost before you open the ledger anew.",

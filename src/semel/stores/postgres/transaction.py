@@ -39,9 +39,9 @@ class PostgresTransaction(Transaction):
         self._pool, self._schema, self._common, self._waiters = pool, schema, common, waiters
         self._asynchronous = asynchronous
         self._end = End(asynchronous=asynchronous)
-        self._place = PoolSlot()
+        self._slot = PoolSlot()
         self._mark = mark
-        link = _begun(pool, self._place, mark)
+        link = _begun(pool, self._slot, mark)
         kind = LentAsyncConnection if asynchronous else LentSyncConnection
         try:
             self.connection = kind(link.pgconn)
@@ -49,7 +49,7 @@ class PostgresTransaction(Transaction):
             self.connection.prepare_threshold = None
         except BaseException:
             link.close()
-            pool.leave(self._place)
+            pool.leave(self._slot)
             raise
 
     @entering
@@ -67,17 +67,17 @@ class PostgresTransaction(Transaction):
         return reply
 
     def _settle(self, command: Settle) -> Reply:
-        link = self._place.link
+        link = self._slot.link
         assert link is not None
         if link.idle:
             raise TransactionBroken
         ((mark, *_),) = link.run(sql.JOIN, (text(self._schema), link.statement_ms()))
         if mark != self._mark:
             raise TransactionBroken
-        asked = CommandRows([command], [digest(command.at)], ClaimedRecords())
-        while asked.open:
-            asked.run(link, self._common())
-        reply = asked.replies[0]
+        request = CommandRows([command], [digest(command.at)], ClaimedRecords())
+        while request.open:
+            request.run(link, self._common())
+        reply = request.replies[0]
         if not isinstance(reply, Reply):
             assert reply is not None
             raise reply
@@ -86,10 +86,10 @@ class PostgresTransaction(Transaction):
 
     @within
     def roll_back(self) -> None:
-        """Without a word where an event loop would have to wait for it: the server rolls back what is cut."""
+        """By closing the connection where an event loop would have to wait: the server then rolls back."""
         if not self._end.roll_back():
             return
-        link = self._place.link
+        link = self._slot.link
         if link is not None:
             try:
                 self.broken = not self._end.committing and self._ended_by_tool(link)
@@ -102,17 +102,17 @@ class PostgresTransaction(Transaction):
         self._leave()
 
     def _ended_by_tool(self, link: PostgresConnection) -> bool:
-        """As far as can be told: where an event loop would have to wait, only if no other was begun."""
+        """Where an event loop would have to wait for the answer, only if the tool began no other one."""
         if self._asynchronous or not link.in_transaction:
             return link.idle
         return link.run(sql.MARK) != [(self._mark,)]
 
     def _leave(self) -> None:
-        link = self._place.link
+        link = self._slot.link
         if link is not None and self.connection.left_behind:
             link.close()  # whoever has it next would find what this tool has set
         self.connection.pgconn = _NOWHERE
-        self._pool.leave(self._place)
+        self._pool.leave(self._slot)
 
 
 def _begin(link: PostgresConnection, mark: str) -> None:
@@ -124,18 +124,18 @@ def _begin(link: PostgresConnection, mark: str) -> None:
     link.script(f"RESET SESSION AUTHORIZATION; RESET ALL; BEGIN; SET LOCAL semel.call = '{mark}'{path}")
 
 
-def _begun(pool: Pool, place: PoolSlot, mark: str) -> PostgresConnection:
+def _begun(pool: Pool, slot: PoolSlot, mark: str) -> PostgresConnection:
     """A connection with a transaction open on it; a new one if the one that was there is lost."""
     while True:
         try:
-            link = pool.enter(place)
+            link = pool.enter(slot)
             _begin(link, mark)
             link.used = True
             return link
         except BaseException as error:
-            fresh = place.link is None or not place.link.used
-            if place.link is not None:
-                place.link.close()
-            pool.leave(place)
+            fresh = slot.link is None or not slot.link.used
+            if slot.link is not None:
+                slot.link.close()
+            pool.leave(slot)
             if fresh or not isinstance(error, Failure):
                 raise

@@ -43,7 +43,7 @@ _CAUSES: dict[str, tuple[str, str]] = {
     "58": ("the server's disk failed", f"Look into the server's log: {_RESUMES}"),
 }
 
-# Damage: PostgreSQL's own finding, tables or functions that were there and are not, or places of a document
+# Damage: PostgreSQL's own finding, tables or functions that were there and are not, or entries of a document
 # that are none.
 _DAMAGED = frozenset(
     ("XX001", "XX002", "42P01", "42703", "42883", "3F000", "22021", "22023", "22P02", "23514")
@@ -108,11 +108,11 @@ def gone(failure: Failure) -> bool:
     return failure.lost or failure.late or failure.code.startswith("57P")
 
 
-def translated(failure: Exception, asked: Any = None) -> SemelError:
+def translated(failure: Exception, operation: Any = None) -> SemelError:
     """The error as a caller should see it: what is wrong, and what was therefore not done."""
     if isinstance(failure, SemelError):
         return failure
-    not_done = _NOT_DONE.get(type(asked), "nothing was acknowledged")
+    not_done = _NOT_DONE.get(type(operation), "nothing was acknowledged")
     if not isinstance(failure, Failure):
         return _caused(StoreUnavailable(f"The store failed ({failure!r}); {not_done}."), failure)
     if failure.code in _DAMAGED:
@@ -125,9 +125,9 @@ def translated(failure: Exception, asked: Any = None) -> SemelError:
 def _cause(failure: Failure) -> tuple[str, str]:
     if failure.late:
         return f"PostgreSQL did not answer in time ({failure})", StoreUnavailable.fix
-    known = _CAUSES.get(failure.code) or _CAUSES.get(failure.code[:2])
-    if known is not None:
-        return known
+    cause = _CAUSES.get(failure.code) or _CAUSES.get(failure.code[:2])
+    if cause is not None:
+        return cause
     if failure.lost:
         return f"the connection to PostgreSQL failed ({failure})", StoreUnavailable.fix
     return f"PostgreSQL refused ({failure})", StoreUnavailable.fix

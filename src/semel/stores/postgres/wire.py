@@ -22,7 +22,7 @@ from semel.stores.postgres.statements import ECHO, Statement
 from semel.stores.postgres.trouble import Failure
 
 _OK = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK, pq.ExecStatus.EMPTY_QUERY)
-_ROWS, _ALL_SAID = pq.ExecStatus.TUPLES_OK, pq.ExecStatus.PIPELINE_SYNC
+_ROWS, _SYNC = pq.ExecStatus.TUPLES_OK, pq.ExecStatus.PIPELINE_SYNC
 _LOST, _ALONE = pq.ConnStatus.BAD, pq.PipelineStatus.OFF
 _SQLSTATE = pq.DiagnosticField.SQLSTATE
 _MESSAGE = pq.DiagnosticField.MESSAGE_PRIMARY
@@ -70,8 +70,8 @@ class PostgresConnection:
                 return
             if status == pq.PollingStatus.FAILED:
                 raise self._failure()
-            wanted = _READABLE if status == pq.PollingStatus.READING else _WRITABLE
-            _wait(self._pgconn.socket, wanted, give_up_at)
+            events = _READABLE if status == pq.PollingStatus.READING else _WRITABLE
+            _wait(self._pgconn.socket, events, give_up_at)
 
     def _failure(self) -> Failure:
         return Failure(_one_line(self._pgconn.error_message), lost=True)
@@ -83,7 +83,7 @@ class PostgresConnection:
         return list(self.ask(step, params))
 
     def ask(self, step: Statement, params: Params = ()) -> Rows:
-        """The same, unread: for an answer of which most is known."""
+        """The same, unread: for an answer of which few cells are needed."""
         give_up_at = SYSTEM.monotonic() + self.timeout_s
         try:
             readers = self._prepared.get(step.name)
@@ -132,7 +132,7 @@ class PostgresConnection:
         return readers
 
     def _be_alone(self) -> None:
-        """What the server said unasked is thrown away: most of what comes twice ends here, at no cost."""
+        """What the server sent unasked is thrown away: most replies that come twice end here, at no cost."""
         self._pgconn.consume_input()
         self._pgconn.is_busy()  # libpq drops what it reads while nothing is under way
 
@@ -169,7 +169,7 @@ class PostgresConnection:
         while (result := self._next(give_up_at)) is not None or self._more():
             if result is None:
                 continue
-            if result.status == _ALL_SAID:
+            if result.status == _SYNC:
                 self._unanswered = False
                 break
             results.append(result)
@@ -185,7 +185,7 @@ class PostgresConnection:
             while self._unanswered and not self.broken:
                 # One None stands between two results; two in a row mean that no more has come yet.
                 results = (self._next(give_up_at), self._next(give_up_at))
-                if any(result is not None and result.status == _ALL_SAID for result in results):
+                if any(result is not None and result.status == _SYNC for result in results):
                     break
                 if results == (None, None):
                     self._wait(give_up_at)
@@ -213,8 +213,8 @@ class PostgresConnection:
             if result.status not in _OK:
                 raise self._refusal(result)
 
-    def _recognise(self, echo: Any, said: bytes | None) -> None:
-        if echo.status != _ROWS or echo.ntuples != 1 or echo.get_value(0, 0) != said:
+    def _recognise(self, echo: Any, expected: bytes | None) -> None:
+        if echo.status != _ROWS or echo.ntuples != 1 or echo.get_value(0, 0) != expected:
             raise self._break("the answer is to another question")
 
     def _refusal(self, result: Any) -> Failure:
@@ -256,15 +256,15 @@ class PostgresConnection:
         return int(self._pgconn.socket)
 
     def notifications(self) -> list[str]:
-        """What was said on the channels that this connection listens to, as far as it has arrived."""
+        """What was sent on the channels that this connection listens to, as far as it has arrived."""
         try:
             self._pgconn.consume_input()
         except psycopg.Error as error:
             raise self._break(str(error)) from None
-        found = []
+        payloads = []
         while (notify := self._pgconn.notifies()) is not None:
-            found.append(notify.extra.decode(errors="replace"))
-        return found
+            payloads.append(notify.extra.decode(errors="replace"))
+        return payloads
 
     # --- around ----------------------------------------------------------------------------------
 
@@ -323,16 +323,16 @@ class Rows:
         )
 
 
-def _ready(socket: int, wanted: int, give_up_at: float) -> int:
+def _ready(socket: int, events: int, give_up_at: float) -> int:
     poll = select.poll()
-    poll.register(socket, wanted)
+    poll.register(socket, events)
     left_s = give_up_at - SYSTEM.monotonic()
-    found = poll.poll(left_s * 1000) if left_s > 0 else []
-    return found[0][1] if found else 0
+    ready = poll.poll(left_s * 1000) if left_s > 0 else []
+    return ready[0][1] if ready else 0
 
 
-def _wait(socket: int, wanted: int, give_up_at: float) -> None:
-    if not _ready(socket, wanted, give_up_at):
+def _wait(socket: int, events: int, give_up_at: float) -> None:
+    if not _ready(socket, events, give_up_at):
         raise Failure("no connection in time", lost=True, late=True)
 
 

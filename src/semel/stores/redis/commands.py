@@ -116,31 +116,31 @@ _HELD_MAX, _HELD_BYTES_MAX = 1_024, 4_096
 
 
 @lru_cache(maxsize=_HELD_MAX)
-def _packed_once(asked: CallRequest) -> tuple[bytes, bytes]:
-    who = who_of(asked)
-    return who, rest_of(asked, who)
+def _packed_once(request: CallRequest) -> tuple[bytes, bytes]:
+    who = who_of(request)
+    return who, rest_of(request, who)
 
 
-def _packed(asked: CallRequest) -> tuple[bytes, bytes]:
+def _packed(request: CallRequest) -> tuple[bytes, bytes]:
     """What never changes while the record lives: needed for its claim, and again for its settlement."""
-    if len(asked.arguments) <= _HELD_BYTES_MAX:
-        return _packed_once(asked)
-    who = who_of(asked)
-    return who, rest_of(asked, who)
+    if len(request.arguments) <= _HELD_BYTES_MAX:
+        return _packed_once(request)
+    who = who_of(request)
+    return who, rest_of(request, who)
 
 
 def _claim(command: Claim) -> Arguments:
-    asked = command.request
-    who, rest = _packed(asked)
+    request = command.request
+    who, rest = _packed(request)
     kind, state = (ASKED, State.WAITING) if command.waiting else (CLAIMED, State.PENDING)
     return (
         command.token,
         time(command.lease_us),
         _flag(command.waiting),
-        tenant_prefix(asked.at.tenant),
-        asked.id.encode(),
-        tail_of(asked, who, rest, command.token, "", b"", b""),
-        event_tail(kind, state.value, asked.fingerprint, "", asked.id, who),
+        tenant_prefix(request.at.tenant),
+        request.id.encode(),
+        tail_of(request, who, rest, command.token, "", b"", b""),
+        event_tail(kind, state.value, request.fingerprint, "", request.id, who),
     )
 
 
@@ -157,12 +157,14 @@ def _settle(command: Settle) -> Arguments:
     return command.token, state, *_outcome(command.outcome), time(command.window_us), command.by.encode()
 
 
-def _settle_held(command: Settle, asked: CallRequest, fence: int) -> Arguments:
+def _settle_held(command: Settle, request: CallRequest, fence: int) -> Arguments:
     """The settled record and its event, packed here: the script only puts the times in."""
-    who, rest = _packed(asked)
+    who, rest = _packed(request)
     _, outcome, digest = _outcome(command.outcome)
-    tail = tail_of(asked, who, rest, command.token, command.by, outcome, digest)
-    event = event_tail(SETTLED, command.state.value, digest or asked.fingerprint, command.by, asked.id, who)
+    tail = tail_of(request, who, rest, command.token, command.by, outcome, digest)
+    event = event_tail(
+        SETTLED, command.state.value, digest or request.fingerprint, command.by, request.id, who
+    )
     return time(fence), tail, event
 
 
@@ -300,7 +302,7 @@ class Translator:
             # compared that: so nothing has to be read back.
             record = apply(request.held, command, now_us)
         else:
-            record = _found(answer, address_of(command))
+            record = _record_in(answer, address_of(command))
         if type(command) is Settle:
             self._held.pop(command.token, None)
         elif applied and type(command) is Claim and not command.waiting:
@@ -315,7 +317,7 @@ class Translator:
                 self._held.pop(next(iter(self._held)), None)
 
 
-def _found(answer: list[Any], at: Address) -> Record | None:
+def _record_in(answer: list[Any], at: Address) -> Record | None:
     if len(answer) < 5 or answer[4] is None:
         return None
     record = record_of(answer[4])

@@ -51,7 +51,7 @@ class DeferredCommands:
         while self._changed.wait(lambda: bool(self._queue) or self._closed) and self._queue:
             command = self._queue[0]
             self._carry_out(command)
-            # If it is full, the oldest made room for a newer one.
+            # If it is full, the oldest was dropped for a newer one.
             if self._queue[0] is command:
                 self._queue.popleft()
             self._changed.open()

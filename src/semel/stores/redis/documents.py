@@ -46,7 +46,7 @@ from semel.stores.redis.queries import Asking
 _PAGE = 500
 
 # What `commit` answers; 1 is done.
-_FOUND, _FULL = 0, 2
+_UNEXPECTED, _FULL = 0, 2
 
 # Behind a score: above every id, because no text has this byte. Eight more are above every score.
 _ABOVE = b"\xff"
@@ -86,16 +86,16 @@ def _all_of(index: bytes) -> tuple[bytes, bytes]:
 
 
 def _ask(translator: Translator, request: Request) -> Asking:
-    """What the step answers: what, the time, and what it found."""
+    """The answer's kind, the time, and its content or None."""
     (answer,) = yield [request]
     return _heard(translator, request, answer)
 
 
 def _heard(translator: Translator, request: Request, answer: Any) -> tuple[int, int, Any]:
     trouble.check(answer)
-    what, now_us, commits, _, *found = answer
+    kind, now_us, commits, _, *content = answer
     translator.heard_commits(request.lane, commits)
-    return what, now_us, found[0] if found else None
+    return kind, now_us, content[0] if content else None
 
 
 # --- the one that writes --------------------------------------------------------------------------
@@ -114,14 +114,14 @@ def commit(translator: Translator, query: Commit) -> Asking:
         # A removal leaves no tag by which its repeat could be told from somebody else's.
         repeatable=bool(query.put),
     )
-    what, now_us, found = yield from _ask(translator, request)
-    if what == _FOUND:
-        return Committed(False, now_us, _unexpected(query, ids, found))
-    if what == _FULL:
-        number, count = found
+    kind, now_us, content = yield from _ask(translator, request)
+    if kind == _UNEXPECTED:
+        return Committed(False, now_us, _unexpected(query, ids, content))
+    if kind == _FULL:
+        number, count = content
         return Committed(False, now_us, {}, query.capacity[number - 1], count)
-    if found is not None:
-        translator.heard(home.lane.number, found)
+    if content is not None:
+        translator.heard(home.lane.number, content)
     return Committed(True, now_us, {})
 
 
@@ -156,12 +156,12 @@ def _change(query: Commit, draft: Draft | None, dropped: bool) -> Arguments:
     return b"-" if dropped else b"", b""
 
 
-def _unexpected(query: Commit, ids: Sequence[str], found: list[Any]) -> dict[str, Document | None]:
-    told = {ids[number - 1]: data for number, data in found}
+def _unexpected(query: Commit, ids: Sequence[str], numbered: list[Any]) -> dict[str, Document | None]:
+    data_of = {ids[number - 1]: data for number, data in numbered}
     return {
-        id_: None if told[id_] is None else document_of(query.tenant, id_, told[id_])
+        id_: None if data_of[id_] is None else document_of(query.tenant, id_, data_of[id_])
         for id_ in query.expect
-        if id_ in told
+        if id_ in data_of
     }
 
 
@@ -176,29 +176,29 @@ def fetch(translator: Translator, query: Fetch) -> Asking:
 def _fetched(translator: Translator, home: Home, ids: Sequence[str]) -> Asking:
     """The time, and of each id the document or None."""
     request = translator.document_step(home.lane, scripts.FETCH, tuple(map(home.document, ids)), ())
-    _, now_us, found = yield from _ask(translator, request)
+    _, now_us, stored = yield from _ask(translator, request)
     return now_us, [
         None if data is None else document_of(home.tenant, id_, data)
-        for id_, data in zip(ids, found, strict=True)
+        for id_, data in zip(ids, stored, strict=True)
     ]
 
 
 def scan(translator: Translator, query: Scan) -> Asking:
     """The index first, then its documents: one that left meanwhile is left out, and the next one read."""
     home, index = _home(translator, query.tenant), _index(query.index)
-    found: dict[str, Document] = {}
+    scanned: dict[str, Document] = {}
     after = query.after
     while True:
-        size = min(_PAGE, query.limit - len(found))
+        size = min(_PAGE, query.limit - len(scanned))
         now_us, page = yield from _page(translator, home, index, query, after, size)
         if page:
             now_us, documents = yield from _fetched(translator, home, [id_ for _, id_ in page])
             for (score, id_), document in zip(page, documents, strict=True):
                 if document is not None and Entry(query.index, score) in document.entries:
-                    found.setdefault(id_, document)
+                    scanned.setdefault(id_, document)
             after = page[-1]
-        if len(page) < size or len(found) >= query.limit:
-            return Scanned(now_us, list(found.values()))
+        if len(page) < size or len(scanned) >= query.limit:
+            return Scanned(now_us, list(scanned.values()))
 
 
 def _page(
@@ -233,8 +233,8 @@ def count(translator: Translator, query: Count) -> Asking:
     request = translator.document_step(
         home.lane, scripts.COUNT, (home.indexes,), _all_of(_index(query.index))
     )
-    _, _, found = yield from _ask(translator, request)
-    return found
+    _, _, total = yield from _ask(translator, request)
+    return total
 
 
 def tenants(translator: Translator, query: Tenants) -> Asking:
@@ -246,15 +246,15 @@ def tenants(translator: Translator, query: Tenants) -> Asking:
     ]
     answers = yield requests
     heard = [_heard(translator, request, answer) for request, answer in zip(requests, answers, strict=True)]
-    return [tenant.decode() for _, _, found in heard for tenant in found]
+    return [tenant.decode() for _, _, names in heard for tenant in names]
 
 
 def weigh(translator: Translator, query: Weigh) -> Asking:
     """Counted by every commit: a tenant's documents stand in no list that could be gone through."""
     home = _home(translator, query.tenant)
     request = translator.document_step(home.lane, scripts.WEIGH, (), (query.tenant.encode(),))
-    _, _, found = yield from _ask(translator, request)
-    return found
+    _, _, total = yield from _ask(translator, request)
+    return total
 
 
 ANSWERS: dict[type, Callable[[Translator, Any], Asking]] = {

@@ -22,20 +22,20 @@ from semel.stores.redis import sentinel, trouble
 from semel.stores.redis.commands import Request
 from semel.stores.redis.nodes import Nodes
 from semel.stores.redis.options import Node, RedisOptions
-from semel.stores.redis.routing import TURNS_MAX, Turn, demoted, next_turn, said_before
+from semel.stores.redis.routing import TURNS_MAX, Turn, demoted, next_turn, preceding
 from semel.stores.redis.thread_connections import READ_BYTES, OutOfStep, mark, marked, packed
 from semel.stores.redis.thread_requests import timed_out
 
 
 class SentRequest:
-    """A request on its way, and who is told."""
+    """A request on its way, the command or query it belongs to, and who waits for its answer."""
 
     __slots__ = (
-        "asked",
         "deadline",
         "future",
         "heard",
         "mark",
+        "operation",
         "repeated",
         "request",
         "turn",
@@ -46,16 +46,16 @@ class SentRequest:
     def __init__(
         self,
         request: Request | None,
-        asked: Any,
+        operation: Any,
         future: asyncio.Future[Any] | None,
         turn: Turn,
         unheard: Callable[[Any], None] | None = None,
     ) -> None:
         self.request = request
-        self.asked = asked
+        self.operation = operation
         self.future = future
         self.turn = turn
-        self.unheard = unheard  # told what was asked, if it cannot be carried out here
+        self.unheard = unheard  # called with the operation, if it cannot be carried out here
         self.turns = 0
         self.repeated = False
         self.deadline = 0.0
@@ -79,7 +79,7 @@ class SentRequest:
             if not self.future.done():
                 self.future.set_exception(error)
         elif self.unheard is not None:
-            self.unheard(self.asked)
+            self.unheard(self.operation)
 
 
 class LoopConnection(asyncio.BufferedProtocol):
@@ -208,7 +208,7 @@ class LoopConnection(asyncio.BufferedProtocol):
         await self._loop.create_connection(lambda: self, at.host, at.port, ssl=tls, server_hostname=name)
 
     def _greet(self) -> asyncio.Future[Any]:
-        """The greeting goes before what has been asked meanwhile; given is the last answer to it, soon."""
+        """The greeting is sent before what was asked meanwhile; a future of the last answer to it."""
         words, last = self._options.greeting(), self._loop.create_future()
         if self._node.way == "sentinel":
             words.append((b"ROLE",))
@@ -280,14 +280,14 @@ class LoopConnections:
         self._end = _at_the_end_of_the_loop(self._close)
         _resume(self._end.__anext__())
 
-    def call(self, request: Request, asked: Any) -> asyncio.Future[Any]:
+    def call(self, request: Request, operation: Any) -> asyncio.Future[Any]:
         """The answer, soon; it may be the server's error."""
         future = self.loop.create_future()
-        self._send(SentRequest(request, asked, future, Turn(self._nodes.home(request.lane))))
+        self._send(SentRequest(request, operation, future, Turn(self._nodes.home(request.lane))))
         return future
 
-    def submit(self, request: Request, asked: Any, unheard: Callable[[Any], None]) -> None:
-        self._send(SentRequest(request, asked, None, Turn(self._nodes.home(request.lane)), unheard))
+    def submit(self, request: Request, operation: Any, unheard: Callable[[Any], None]) -> None:
+        self._send(SentRequest(request, operation, None, Turn(self._nodes.home(request.lane)), unheard))
 
     def _send(self, call: SentRequest) -> None:
         turn, request = call.turn, call.request
@@ -296,8 +296,8 @@ class LoopConnections:
         if connection is None:
             connection = self._connections[turn.node] = LoopConnection(self, turn.node)
         if turn.loading or turn.asking:
-            for said in said_before(turn):
-                connection.send(SentRequest(None, None, None, turn), said)
+            for data in preceding(turn):
+                connection.send(SentRequest(None, None, None, turn), data)
         connection.send(call, packed(request.words()))
 
     def refused(self, call: SentRequest, answer: Any, connection: LoopConnection) -> None:
@@ -306,7 +306,7 @@ class LoopConnections:
             if trouble.word_of(answer) in trouble.LOGIN:
                 self._connections.pop(call.turn.node, None)
                 for waiting in connection.close():
-                    waiting.fail(trouble.refused(answer, waiting.asked))
+                    waiting.fail(trouble.refused(answer, waiting.operation))
             call.answer(answer)
             return
         if demoted(answer, call.turn) and not call.repeated:
@@ -340,7 +340,7 @@ class LoopConnections:
                 or not isinstance(error, Exception)
                 or isinstance(error, SemelError)
             ):
-                call.fail(trouble.broken(error, connection.at, call.asked))
+                call.fail(trouble.broken(error, connection.at, call.operation))
             else:
                 call.repeated = True
                 again.append(call)
@@ -362,7 +362,7 @@ class LoopConnections:
         for call in calls:
             assert call.request is not None
             if done.cancelled() or error is not None:
-                call.fail(trouble.broken(error or ConnectionResetError(), call.turn.node, call.asked))
+                call.fail(trouble.broken(error or ConnectionResetError(), call.turn.node, call.operation))
             else:
                 call.turn = Turn(self._nodes.home(call.request.lane))
                 self._send(call)

@@ -30,7 +30,7 @@ class Nodes:
     def __init__(self, options: RedisOptions, connections: ConnectionPool) -> None:
         self._options = options
         self._connections = connections
-        self._known: tuple[Node, ...] = options.nodes
+        self._servers: tuple[Node, ...] = options.nodes
         self._homes: list[Node] = [options.nodes[0]] * options.lanes
 
     def home(self, number: int) -> Node:
@@ -49,7 +49,7 @@ class Nodes:
             self._homes = [self._options.nodes[0]] * lanes
             return
         slots = self._ask_around()
-        self._known = tuple(dict.fromkeys((*slots.values(), *self._options.nodes)))
+        self._servers = tuple(dict.fromkeys((*slots.values(), *self._options.nodes)))
         prefix = self._options.prefix
         self._homes = [self._of_slot(slots, slot_of(lane(number, prefix).lane)) for number in range(lanes)]
 
@@ -67,7 +67,7 @@ class Nodes:
 
     def _ask_around(self) -> dict[range, Node]:
         error: SemelError = StoreUnavailable()
-        for node in self._known:
+        for node in self._servers:
             try:
                 connection = self._connections.take(node)
                 try:
@@ -90,7 +90,7 @@ class Nodes:
         }
 
 
-def node_of(address: str, asked: Node) -> Node:
-    """The node that MOVED or ASK names; without a host it is the one that was asked."""
+def node_of(address: str, sender: Node) -> Node:
+    """The node that MOVED or ASK names; without a host it is the server that says so."""
     host, _, port = address.rpartition(":")
-    return Node(host or asked.host, int(port))
+    return Node(host or sender.host, int(port))

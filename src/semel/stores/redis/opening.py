@@ -40,8 +40,8 @@ def _begin(options: RedisOptions, nodes: Nodes, calls: ThreadRequests) -> Facts:
     key = f"{options.prefix}:{{{options.prefix}}}:meta".encode()
     home = nodes.meta(key)
     nodes.refresh(options.lanes)
-    found = tuple(settings.read(node, calls.to_node) for node in nodes.all())
-    settings.check(found, options)
+    servers = tuple(settings.read(node, calls.to_node) for node in nodes.all())
+    settings.check(servers, options)
     for node in nodes.all():
         _load(node, calls)
     form, id_, secret, lanes, ready = _meta(home, key, options, calls)
@@ -53,20 +53,20 @@ def _begin(options: RedisOptions, nodes: Nodes, calls: ThreadRequests) -> Facts:
     nodes.refresh(int(lanes))
     _mark(id_, [lane(number, options.prefix) for number in range(int(lanes))], nodes, calls, bool(ready))
     if not ready:
-        _said(calls.to_node(home, b"HSET", key, b"ready", b"1"))
-    return Facts(id_, secret, int(lanes), found)
+        _checked(calls.to_node(home, b"HSET", key, b"ready", b"1"))
+    return Facts(id_, secret, int(lanes), servers)
 
 
 def _load(node: Node, calls: ThreadRequests) -> None:
-    if not _said(calls.to_node(node, b"FUNCTION", b"LIST", b"LIBRARYNAME", scripts.LIBRARY)):
-        _said(calls.to_node(node, *scripts.LOAD))
+    if not _checked(calls.to_node(node, b"FUNCTION", b"LIST", b"LIBRARYNAME", scripts.LIBRARY)):
+        _checked(calls.to_node(node, *scripts.LOAD))
 
 
 def _meta(home: Node, key: bytes, options: RedisOptions, calls: ThreadRequests) -> list[Any]:
     # Chance is the machine's own, also under a test's clock: two stores must never have one secret.
     secret = SYSTEM.token() + SYSTEM.token()
     words = (key, SYSTEM.token(), secret, b"%d" % options.lanes)
-    answer: list[Any] = _said(calls.to_node(home, b"EVAL", scripts.BEGIN, b"1", *words))
+    answer: list[Any] = _checked(calls.to_node(home, b"EVAL", scripts.BEGIN, b"1", *words))
     if None in answer[:4]:
         raise StoreCorrupt(f"The facts of the store under the prefix {options.prefix!r} are damaged.")
     return answer
@@ -76,15 +76,15 @@ def _mark(id_: bytes, lanes: list[LaneKeys], nodes: Nodes, calls: ThreadRequests
     for each in lanes:
         home = nodes.home(each.number)
         if not ready:
-            _said(calls.to_node(home, b"HSETNX", each.lane, b"id", id_))
-        if _said(calls.to_node(home, b"HGET", each.lane, b"id")) != id_:
+            _checked(calls.to_node(home, b"HSETNX", each.lane, b"id", id_))
+        if _checked(calls.to_node(home, b"HGET", each.lane, b"id")) != id_:
             raise StoreCorrupt(
                 f"A part of the store on {home} is missing or belongs to another store; nothing was opened.",
                 corrective_action="Restore it from a backup, or begin another store under another ?prefix=.",
             )
 
 
-def _said(answer: Any) -> Any:
+def _checked(answer: Any) -> Any:
     if isinstance(answer, hiredis.ReplyError):
         raise trouble.refused(answer)
     return answer

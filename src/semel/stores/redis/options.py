@@ -83,8 +83,8 @@ class RedisOptions:
         return (b"AUTH", *user, self.password.encode())
 
 
-class _Place(NamedTuple):
-    """What stands before the options of a URL."""
+class _Target(NamedTuple):
+    """The servers and the database that a URL names."""
 
     nodes: tuple[Node, ...]
     database: int
@@ -96,11 +96,11 @@ def read(url: StoreUrl) -> RedisOptions:
     scheme, _, rest = url.text.partition("://")
     secure, kind = scheme.startswith("rediss"), scheme.partition("+")[2]
     url.allow("audit", "eviction", "lanes", "prefix", "timeout", *(("db",) if kind == "unix" else ()))
-    place, slash, path = rest.partition("?")[0].partition("/")
-    login, _, hosts = place.rpartition("@")
+    authority, slash, path = rest.partition("?")[0].partition("/")
+    login, _, hosts = authority.rpartition("@")
     username, password = _login(login)
     timeout_s = _timeout_s(url)
-    nodes, database, sentinels = _PLACES[kind](hosts, slash + path, url)
+    nodes, database, sentinels = _TARGETS[kind](hosts, slash + path, url)
     return RedisOptions(
         nodes=nodes,
         cluster=kind == "cluster",
@@ -118,36 +118,36 @@ def read(url: StoreUrl) -> RedisOptions:
     )
 
 
-def _server(hosts: str, path: str, url: StoreUrl) -> _Place:
-    return _Place(_nodes(hosts, _SERVER_PORT, url), _database(path[1:], url))
+def _server(hosts: str, path: str, url: StoreUrl) -> _Target:
+    return _Target(_nodes(hosts, _SERVER_PORT, url), _database(path[1:], url))
 
 
-def _cluster(hosts: str, path: str, url: StoreUrl) -> _Place:
+def _cluster(hosts: str, path: str, url: StoreUrl) -> _Target:
     if path not in ("", "/", "/0"):
         raise url.error("names a database, and a cluster has only 0")
-    return _Place(_nodes(hosts, _SERVER_PORT, url), 0)
+    return _Target(_nodes(hosts, _SERVER_PORT, url), 0)
 
 
-def _sentinel(hosts: str, path: str, url: StoreUrl) -> _Place:
+def _sentinel(hosts: str, path: str, url: StoreUrl) -> _Target:
     service, _, database = path[1:].partition("/")
     if not _SERVICE.fullmatch(service):
         raise url.error(
             "names no service: write redis+sentinel://host,host/name, as in `sentinel monitor name …`"
         )
     watched = Node(service, way="sentinel")
-    return _Place((watched,), _database(database, url), _nodes(hosts, _SENTINEL_PORT, url))
+    return _Target((watched,), _database(database, url), _nodes(hosts, _SENTINEL_PORT, url))
 
 
-def _unix(hosts: str, path: str, url: StoreUrl) -> _Place:
+def _unix(hosts: str, path: str, url: StoreUrl) -> _Target:
     path = unquote(path)
     if hosts or path.endswith("/") or not path:
         raise url.error("names no socket: write redis+unix:///path/of/the.sock")
     if len(path.encode()) > _SOCKET_PATH_MAX or "\0" in path:
         raise url.error(f"names no socket: a path has at most {_SOCKET_PATH_MAX} bytes")
-    return _Place((Node(path, way="unix"),), _database(url.option("db", "0"), url))
+    return _Target((Node(path, way="unix"),), _database(url.option("db", "0"), url))
 
 
-_PLACES = {"": _server, "cluster": _cluster, "sentinel": _sentinel, "unix": _unix}
+_TARGETS = {"": _server, "cluster": _cluster, "sentinel": _sentinel, "unix": _unix}
 
 
 def _login(login: str) -> tuple[str | None, str | None]:

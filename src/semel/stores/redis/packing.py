@@ -36,7 +36,7 @@ _DOCUMENT = struct.Struct(">BIIII")
 _SCORE_BYTES = 8
 _DAMAGED = "A document is damaged, and a damaged document is not an absent one."
 
-# Added to a score, so that the order of its bytes is the order of numbers, those below nothing included.
+# Added to a score, so that the order of its bytes is the order of numbers, negative ones included.
 _SCORE_BIAS = 1 << 63
 
 _FREE_OR_CLOSING = frozenset((State.WAITING, State.RELEASED, State.CLEARED, *SETTLED))
@@ -69,25 +69,25 @@ def packed_strings(parts: Sequence[str]) -> bytes:
     return b"".join([_LENGTH.pack(len(part)) + part for part in [text.encode() for text in parts]])
 
 
-def who_of(asked: CallRequest) -> bytes:
+def who_of(request: CallRequest) -> bytes:
     """What every event of the record repeats; it begins with the tenant."""
     return packed_strings(
-        (*asked.at, asked.tool, asked.version, asked.conversation, asked.step, asked.principal)
+        (*request.at, request.tool, request.version, request.conversation, request.step, request.principal)
     )
 
 
-def rest_of(asked: CallRequest, who: bytes) -> bytes:
-    terms, job_id = asked.terms.encode(), asked.job_id.encode()
-    body = b"".join((asked.arguments, terms, job_id))
-    check = _check(asked.fingerprint, who, body)
-    return _REST.pack(check, len(asked.arguments), len(terms), len(job_id)) + body
+def rest_of(request: CallRequest, who: bytes) -> bytes:
+    terms, job_id = request.terms.encode(), request.job_id.encode()
+    body = b"".join((request.arguments, terms, job_id))
+    check = _check(request.fingerprint, who, body)
+    return _REST.pack(check, len(request.arguments), len(terms), len(job_id)) + body
 
 
 def tail_of(
-    asked: CallRequest, who: bytes, rest: bytes, token: bytes, by: str, outcome: bytes, digest: bytes
+    request: CallRequest, who: bytes, rest: bytes, token: bytes, by: str, outcome: bytes, digest: bytes
 ) -> bytes:
     """The record behind its head; it has no note."""
-    parts = (token, b"", by.encode(), asked.id.encode(), digest, asked.fingerprint, who, rest, outcome)
+    parts = (token, b"", by.encode(), request.id.encode(), digest, request.fingerprint, who, rest, outcome)
     return b"".join([_LENGTH.pack(len(part)) + part for part in parts])
 
 
@@ -107,14 +107,14 @@ def _check(*parts: bytes) -> int:
 
 def _strings(data: bytes, start: int, count: int) -> list[bytes]:
     """So many strings, of which the last ends where the data end."""
-    found = []
+    strings = []
     for _ in range(count):
         (length,) = _LENGTH.unpack_from(data, start)
         start += 4 + length
-        found.append(data[start - length : start])
+        strings.append(data[start - length : start])
     if start != len(data):
         raise ValueError("the lengths do not add up")
-    return found
+    return strings
 
 
 def _or_none(number: int) -> int | None:
@@ -136,20 +136,20 @@ def record_of(data: bytes) -> Record:
 
 
 def _record(data: bytes) -> Record:
-    (form, state, told, fence, attempts, entries, created, entered, lease, settled, expires, _) = (
+    (form, state, has_outcome, fence, attempts, entries, created, entered, lease, settled, expires, _) = (
         _HEAD.unpack_from(data)
     )
     token, note, by, id_, digest, fingerprint, who, rest, outcome = _strings(data, _HEAD.size, _STRINGS)
-    if form != _FORMAT or told > 1 or (told and hashlib.sha256(outcome).digest() != digest):
+    if form != _FORMAT or has_outcome > 1 or (has_outcome and hashlib.sha256(outcome).digest() != digest):
         raise ValueError("not what was written")
     return Record(
-        _asked(id_.decode(), fingerprint, who, rest), STATES[state], token, fence, attempts, entries, created,
-        _or_none(entered), _or_none(lease), _or_none(settled), _or_none(expires), outcome if told else None,
-        note.decode(), by.decode(),
+        _request(id_.decode(), fingerprint, who, rest), STATES[state], token, fence, attempts, entries,
+        created, _or_none(entered), _or_none(lease), _or_none(settled), _or_none(expires),
+        outcome if has_outcome else None, note.decode(), by.decode(),
     )  # fmt: skip
 
 
-def _asked(id_: str, fingerprint: bytes, who: bytes, rest: bytes) -> CallRequest:
+def _request(id_: str, fingerprint: bytes, who: bytes, rest: bytes) -> CallRequest:
     check, arguments_end, terms, job_id = _REST.unpack_from(rest)
     body = rest[_REST.size :]
     terms_end = arguments_end + terms
@@ -264,7 +264,7 @@ def packed_entry(entry: Entry) -> bytes:
     return packed_strings((entry.index_name,)) + packed_score(entry.score)
 
 
-def _place(data: bytes) -> Entry:
+def _entry(data: bytes) -> Entry:
     (index,) = _strings(data[:-_SCORE_BYTES], 0, 1)
     return Entry(index.decode(), _TIME.unpack(data[-_SCORE_BYTES:])[0] - _SCORE_BIAS)
 
@@ -273,15 +273,15 @@ def member_of(index: bytes, member: bytes) -> tuple[int, str]:
     """Score and id of what stands in an index, which is given as it is packed."""
     try:
         end = len(index) + _SCORE_BYTES
-        return _place(member[:end]).score, member[end:].decode()
+        return _entry(member[:end]).score, member[end:].decode()
     except (struct.error, ValueError) as error:
         raise StoreCorrupt("An index is damaged.") from error
 
 
 def document_bytes(tenant: str, tag: str, draft: Draft) -> bytes:
     entries = [packed_entry(entry) for entry in draft.entries]
-    standing = b"".join([_LENGTH.pack(len(entry)) + entry for entry in entries])
-    head, body = packed_strings((tag, tenant, draft.id)) + standing, draft.body
+    packed_entries = b"".join([_LENGTH.pack(len(entry)) + entry for entry in entries])
+    head, body = packed_strings((tag, tenant, draft.id)) + packed_entries, draft.body
     numbers = _DOCUMENT.pack(_FORMAT, _check(head, body), len(head), len(body), len(entries))
     return b"".join((numbers, head, body))
 
@@ -303,5 +303,5 @@ def _document(data: bytes) -> tuple[Document, str]:
     head, body = data[_DOCUMENT.size : start], data[start:]
     if form != _FORMAT or len(body) != body_bytes or check != _check(head, body):
         raise ValueError("not what was written")
-    tag, owner, id_, *standing = _strings(head, 0, 3 + entries)
-    return Document(id_.decode(), body, tag.decode(), tuple(map(_place, standing))), owner.decode()
+    tag, owner, id_, *packed_entries = _strings(head, 0, 3 + entries)
+    return Document(id_.decode(), body, tag.decode(), tuple(map(_entry, packed_entries))), owner.decode()

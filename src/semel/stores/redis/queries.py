@@ -78,8 +78,8 @@ def _marks(lanes: Sequence[LaneKeys]) -> list[Request]:
 
 def _now(translator: Translator, lane: LaneKeys) -> Asking:
     """The store's time."""
-    if told := translator.now():
-        return int(told)
+    if now := translator.now():
+        return int(now)
     ((seconds, us),) = yield [plain(lane, b"TIME")]
     return int(seconds) * 1_000_000 + int(us)
 
@@ -119,7 +119,7 @@ def _of_tenants(translator: Translator, query: ListRecords, now_us: int, part: b
 
 
 def _of_tenant(translator: Translator, query: ListRecords, now_us: int, tenant: bytes) -> Asking:
-    found: list[Record] = []
+    records: list[Record] = []
     tops = dict.fromkeys(translator.lanes, _top(query, tenant))
     while tops:
         lanes = list(tops)
@@ -128,14 +128,14 @@ def _of_tenant(translator: Translator, query: ListRecords, now_us: int, tenant: 
         full = [(lane, page) for lane, page in zip(lanes, pages, strict=True) if page]
         answers = yield [plain(lane, b"MGET", *_keys(lane, page)) for lane, page in full]
         tops = {}
-        for (lane, page), records in zip(full, answers, strict=True):
-            fitting = [record for record in _present(records) if _fits(record, query, now_us)]
-            found += fitting
+        for (lane, page), data in zip(full, answers, strict=True):
+            fitting = [record for record in _present(data) if _fits(record, query, now_us)]
+            records += fitting
             if len(page) == size and len(fitting) < query.limit:
                 tops[lane] = b"(" + page[-1]
-        if len(found) >= query.limit and len(translator.lanes) == 1:
+        if len(records) >= query.limit and len(translator.lanes) == 1:
             break
-    return found
+    return records
 
 
 def _top(query: ListRecords, tenant: bytes) -> bytes:
@@ -199,8 +199,8 @@ def _under_way(translator: Translator, query: ListRecords, now_us: int) -> Askin
         start = 0
         while start == 0 or len(page) == _PAGE:
             limits = (b"LIMIT", b"%d" % start, b"%d" % _PAGE)
-            wanted = plain(lane, b"ZRANGEBYSCORE", lane.due, b"0", upto, *limits)
-            (page,) = _checked(translator, [lane], (yield [*_marks([lane]), wanted]))
+            request = plain(lane, b"ZRANGEBYSCORE", lane.due, b"0", upto, *limits)
+            (page,) = _checked(translator, [lane], (yield [*_marks([lane]), request]))
             start += _PAGE
             for record in (yield from _read(lane, page)):
                 if record.state is State.PENDING and _fits(record, query, now_us) and _older(record, query):
@@ -251,7 +251,7 @@ def _file_all(translator: Translator, lane: LaneKeys) -> Asking:
             for member in members
         ]
         for answer in answers:
-            if trouble.word_of(answer) != "SEMELCORRUPT":  # it is told of where it is read
+            if trouble.word_of(answer) != "SEMELCORRUPT":  # it is reported where it is read
                 trouble.check(answer)
 
 
@@ -276,9 +276,9 @@ def _fits(record: Record, query: ListRecords, now_us: int) -> bool:
 
 
 def find_record(translator: Translator, query: FindRecord) -> Asking:
-    for lane, known in (yield from _known(translator, query.id)):
-        if len(known) == _DIGEST_BYTES:
-            (data,) = yield [plain(lane, b"GET", lane.record(known))]
+    for lane, entry in (yield from _entries_of_id(translator, query.id)):
+        if len(entry) == _DIGEST_BYTES:
+            (data,) = yield [plain(lane, b"GET", lane.record(entry))]
             record = None if data is None else record_of(data)
             if (
                 record is not None
@@ -289,12 +289,12 @@ def find_record(translator: Translator, query: FindRecord) -> Asking:
     return None
 
 
-def _known(translator: Translator, id_: str) -> Asking:
-    """What each lane knows of an id: a digest, or the seq of its last event. An id does not tell its lane."""
+def _entries_of_id(translator: Translator, id_: str) -> Asking:
+    """Of each lane what it has under an id: a digest, or the seq of its last event."""
     lanes = translator.lanes
-    asked = [plain(lane, b"HGET", lane.ids, id_.encode()) for lane in lanes]
-    answers = _checked(translator, lanes, (yield [*_marks(lanes), *asked]))
-    return [(lane, known) for lane, known in zip(lanes, answers, strict=True) if known]
+    requests = [plain(lane, b"HGET", lane.ids, id_.encode()) for lane in lanes]
+    answers = _checked(translator, lanes, (yield [*_marks(lanes), *requests]))
+    return [(lane, entry) for lane, entry in zip(lanes, answers, strict=True) if entry]
 
 
 def count_records(translator: Translator, _: CountRecords) -> Asking:
@@ -317,20 +317,20 @@ def read_events(translator: Translator, query: ReadEvents) -> Asking:
     if query.record_id is not None:
         return (yield from _story(translator, query, query.record_id))
     lane, after = translator.lanes[query.lane], max(0, query.after)
-    found: list[Event] = []
-    while len(found) < query.limit:
-        size = min(_PAGE, query.limit - len(found)) if query.tenant is None else _PAGE
+    fitting: list[Event] = []
+    while len(fitting) < query.limit:
+        size = min(_PAGE, query.limit - len(fitting)) if query.tenant is None else _PAGE
         page = yield from _page(translator, lane, after, size)
-        found += [event for event, _ in page if query.tenant in (None, event.tenant)]
+        fitting += [event for event, _ in page if query.tenant in (None, event.tenant)]
         if len(page) < size:
             break
         after = page[-1][0].seq
-    return found[: query.limit]
+    return fitting[: query.limit]
 
 
 def _page(translator: Translator, lane: LaneKeys, after: int, size: int) -> Asking:
-    wanted = plain(lane, b"XRANGE", lane.events, b"0-%d" % (after + 1), b"+", b"COUNT", b"%d" % size)
-    (entries,) = _checked(translator, [lane], (yield [*_marks([lane]), wanted]))
+    request = plain(lane, b"XRANGE", lane.events, b"0-%d" % (after + 1), b"+", b"COUNT", b"%d" % size)
+    (entries,) = _checked(translator, [lane], (yield [*_marks([lane]), request]))
     return _events(entries)
 
 
@@ -350,22 +350,22 @@ def _seq(id_: bytes) -> int:
 
 
 def _story(translator: Translator, query: ReadEvents, id_: str) -> Asking:
-    found: list[Event] = []
-    for lane, known in (yield from _known(translator, id_)):
-        newest = yield from _newest(lane, known)
+    story: list[Event] = []
+    for lane, entry in (yield from _entries_of_id(translator, id_)):
+        newest = yield from _newest(lane, entry)
         while newest:
             page = _events((yield [_walk(lane, newest)])[0])
-            found += [event for event, _ in page]
+            story += [event for event, _ in page]
             newest = page[-1][1] if len(page) == _PAGE else 0
-    found.reverse()
-    fitting = [event for event in found if event.seq > query.after and query.tenant in (None, event.tenant)]
+    story.reverse()
+    fitting = [event for event in story if event.seq > query.after and query.tenant in (None, event.tenant)]
     return fitting[: query.limit]
 
 
-def _newest(lane: LaneKeys, known: bytes) -> Asking:
-    if len(known) == _TIME_BYTES:
-        return int.from_bytes(known, "big")
-    (data,) = yield [plain(lane, b"GET", lane.record(known))]
+def _newest(lane: LaneKeys, entry: bytes) -> Asking:
+    if len(entry) == _TIME_BYTES:
+        return int.from_bytes(entry, "big")
+    (data,) = yield [plain(lane, b"GET", lane.record(entry))]
     return 0 if data is None else link_of(data)
 
 
@@ -393,23 +393,23 @@ def append_events(translator: Translator, query: AppendEvents) -> Asking:
 
 
 def sweep(translator: Translator, query: Sweep) -> Asking:
-    """What lapsed is told by its digests, so that who waits here can be woken."""
+    """The answer, and the digests of what lapsed, so that who waits here can be woken."""
     now_us = yield from _now(translator, translator.lanes[0])
     lanes, limit = translator.lanes, query.limit
     until, limits = b"%d" % now_us, (b"LIMIT", b"0", b"%d" % (limit + 1))
     filed = [plain(lane, b"ZRANGEBYSCORE", lane.due, b"0", until, *limits) for lane in lanes]
-    # Those whose window ends stand below nothing, the earliest on top.
+    # Those whose window ends have negative scores: the earliest has the highest.
     filed += [plain(lane, b"ZREVRANGEBYSCORE", lane.due, b"(0", b"-" + until, *limits) for lane in lanes]
     due = _checked(translator, lanes, (yield [*_marks(lanes), *filed]))
     digests = list(dict.fromkeys(digest for page in due for digest in page))
     answers = yield [translator.step(scripts.SWEEP, digest, ()) for digest in digests[:limit]]
-    lapsed, closed_count = _told(digests, answers)
+    lapsed, closed_count = _swept(digests, answers)
     dropped = yield from _drop(translator, now_us)
     more = len(digests) > limit or dropped >= _RUNS_DROPPED_MAX
     return Swept(len(lapsed), closed_count, more), lapsed
 
 
-def _told(digests: list[bytes], answers: list[Any]) -> tuple[list[bytes], int]:
+def _swept(digests: list[bytes], answers: list[Any]) -> tuple[list[bytes], int]:
     lapsed, closed_count = [], 0
     for digest, answer in zip(digests, answers, strict=False):
         if trouble.word_of(answer) == "SEMELCORRUPT":
@@ -428,10 +428,10 @@ def _drop(translator: Translator, now_us: int) -> Asking:
     dropped, lanes = 0, list(translator.lanes)
     while lanes and dropped < _RUNS_DROPPED_MAX:
         gone = [int(count or 0) for count in (yield [_gone(lane) for lane in lanes])]
-        asked = [
+        requests = [
             plain(lane, b"LINDEX", lane.seals, b"%d" % count) for lane, count in zip(lanes, gone, strict=True)
         ]
-        seals = [None if data is None else seal_of(data) for data in (yield asked)]
+        seals = [None if data is None else seal_of(data) for data in (yield requests)]
         sealed = [(lane, count, seal) for lane, count, seal in zip(lanes, gone, seals, strict=True) if seal]
         lanes = []
         for lane, count, seal in sealed:
@@ -498,9 +498,9 @@ def seal_events(translator: Translator, query: SealEvents) -> Asking:
 def read_seals(translator: Translator, query: ReadSeals) -> Asking:
     lane = translator.lanes[query.lane]
     first, last = b"%d" % query.after, b"%d" % (query.after + query.limit - 1)
-    wanted = plain(lane, b"LRANGE", lane.seals, first, last)
-    (found,) = _checked(translator, [lane], (yield [*_marks([lane]), wanted]))
-    return [seal_of(data) for data in found]
+    request = plain(lane, b"LRANGE", lane.seals, first, last)
+    (rows,) = _checked(translator, [lane], (yield [*_marks([lane]), request]))
+    return [seal_of(data) for data in rows]
 
 
 ANSWERS: dict[type, Callable[[Translator, Any], Asking]] = {

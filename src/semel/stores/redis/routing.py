@@ -1,4 +1,4 @@
-"""Where a request goes next after an answer that is none."""
+"""Where a request goes next if the server sent it on, or lacks the library."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def demoted(error: object, turn: Turn) -> bool:
     return turn.node.way == "sentinel" and trouble.word_of(error) in ("READONLY", "MASTERDOWN")
 
 
-def said_before(turn: Turn) -> list[bytes]:
-    """What is said before the request; the answers to it do not matter."""
+def preceding(turn: Turn) -> list[bytes]:
+    """What is sent before the request; the answers to it do not matter."""
     return ([_LOAD] if turn.loading else []) + ([_ASKING] if turn.asking else [])
 
 

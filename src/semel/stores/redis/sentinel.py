@@ -39,7 +39,7 @@ def _newest(node: Node, options: RedisOptions) -> Node:
     errors: list[SemelError] = []
     for at in options.sentinels:
         try:
-            elections.append(_asked(at, node.host, options))
+            elections.append(_ask(at, node.host, options))
         except SemelError as error:
             errors.append(error)
         except (OSError, hiredis.HiredisError) as broken:
@@ -54,7 +54,7 @@ def _worst(errors: Sequence[SemelError]) -> SemelError:
     return next((error for error in errors if error.details.get("reason")), errors[-1])
 
 
-def _asked(at: Node, service: str, options: RedisOptions) -> _Election:
+def _ask(at: Node, service: str, options: RedisOptions) -> _Election:
     patience_s = min(_PATIENCE_S, options.connect_s)
     bare = replace(options, password=None, database=0, timeout_s=patience_s, connect_s=patience_s)
     connection = ThreadConnection(at, bare, at)
@@ -63,25 +63,25 @@ def _asked(at: Node, service: str, options: RedisOptions) -> _Election:
             # Refused by one without a password, or with other users than the server: its answer decides.
             connection.call(packed(options.login()))
         # The epoch first: the address is then at least as new.
-        told = connection.call(packed((b"SENTINEL", b"MASTER", service.encode())))
-        found = connection.call(packed((b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", service.encode())))
+        state = connection.call(packed((b"SENTINEL", b"MASTER", service.encode())))
+        host_and_port = connection.call(packed((b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", service.encode())))
     finally:
         connection.close()
-    return _read(told, found, at, service)
+    return _read(state, host_and_port, at, service)
 
 
-def _read(told: Any, found: Any, at: Node, service: str) -> _Election:
-    if found is None:
+def _read(state: Any, host_and_port: Any, at: Node, service: str) -> _Election:
+    if host_and_port is None:
         raise StoreUnavailable(
             f"The Sentinel at {at} watches no {service!r}; nothing was done.",
             corrective_action="Correct the name in the URL: `sentinel monitor name …` says it.",
             reason=trouble.UNKNOWN_SERVICE,
         )
-    for answer in (told, found):
+    for answer in (state, host_and_port):
         trouble.check(answer)
     try:
-        host, port = found
-        facts = dict(zip(told[::2], told[1::2], strict=True))
+        host, port = host_and_port
+        facts = dict(zip(state[::2], state[1::2], strict=True))
         return _Election(int(facts[b"config-epoch"]), Node(host.decode(), int(port)))
     except (TypeError, ValueError, KeyError, AttributeError):
         raise trouble.broken(hiredis.ProtocolError(), f"{at} (a Sentinel)") from None

@@ -17,8 +17,8 @@ from semel.stores.redis.options import Node, RedisOptions
 log = logging.getLogger("semel")
 
 _VERSION_MIN = (7, 0)
-_UNTOLD = "?"
-_ASKED = (
+_UNKNOWN = "?"
+_CONFIG_NAMES = (
     b"appendonly", b"appendfsync", b"save", b"maxmemory-policy", b"maxmemory", b"min-replicas-to-write",
 )  # fmt: skip
 
@@ -28,7 +28,7 @@ _FULL = 0.9
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """One server's; None where it does not tell."""
+    """One server's; None where it does not say."""
 
     node: Node
     version: tuple[int, ...]
@@ -51,19 +51,19 @@ class ServerSettings:
 def read(node: Node, ask: Callable[..., Any]) -> ServerSettings:
     """Asked of the server itself; `ask(node, *words)` gives its answer."""
     info = _info(node, ask)
-    told = _config(node, ask)
+    config = _config(node, ask)
     return ServerSettings(
         node=node,
         version=tuple(int(part) for part in info.get("redis_version", "0").split(".") if part.isdigit()),
         role=info.get("role", ""),
         replicas=int(info.get("connected_slaves", 0)),
         used_bytes=int(info.get("used_memory", 0)),
-        memory_bytes=int(told.get("maxmemory", info.get("maxmemory", 0))),
-        policy=told.get("maxmemory-policy", info.get("maxmemory_policy", "")),
-        appends=_appends(told, info),
-        fsync=told.get("appendfsync", ""),
-        snapshots=told.get("save", _UNTOLD),
-        replicas_needed=int(told["min-replicas-to-write"]) if "min-replicas-to-write" in told else None,
+        memory_bytes=int(config.get("maxmemory", info.get("maxmemory", 0))),
+        policy=config.get("maxmemory-policy", info.get("maxmemory_policy", "")),
+        appends=_appends(config, info),
+        fsync=config.get("appendfsync", ""),
+        snapshots=config.get("save", _UNKNOWN),
+        replicas_needed=int(config["min-replicas-to-write"]) if "min-replicas-to-write" in config else None,
     )
 
 
@@ -79,15 +79,15 @@ def _info(node: Node, ask: Callable[..., Any]) -> dict[str, str]:
 
 def _config(node: Node, ask: Callable[..., Any]) -> dict[str, str]:
     """Nothing where it is forbidden, as managed servers do."""
-    answer = ask(node, b"CONFIG", b"GET", *_ASKED)
+    answer = ask(node, b"CONFIG", b"GET", *_CONFIG_NAMES)
     if not isinstance(answer, list):
         return {}
     return {name.decode(): value.decode() for name, value in zip(answer[::2], answer[1::2], strict=True)}
 
 
-def _appends(told: dict[str, str], info: dict[str, str]) -> bool | None:
-    if "appendonly" in told:
-        return told["appendonly"] == "yes"
+def _appends(config: dict[str, str], info: dict[str, str]) -> bool | None:
+    if "appendonly" in config:
+        return config["appendonly"] == "yes"
     return {"1": True, "0": False}.get(info.get("aof_enabled", ""))
 
 
@@ -127,7 +127,7 @@ def durability(settings: Sequence[ServerSettings]) -> str:
 
 
 def _strength(settings: ServerSettings) -> int:
-    if settings.appends is None or (not settings.appends and settings.snapshots == _UNTOLD):
+    if settings.appends is None or (not settings.appends and settings.snapshots == _UNKNOWN):
         return 1
     if not settings.appends:
         return 2 if settings.snapshots else 0

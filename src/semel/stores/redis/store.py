@@ -110,10 +110,10 @@ class RedisStore(Store):
             # Behind what this loop asked before; if the loop ends too soon, a thread does it.
             self._of_this_loop().submit(self._translator.request(command), command, self._deferred.add)
 
-    def _after_deferred(self, asked: Any) -> None:
+    def _after_deferred(self, operation: Any) -> None:
         """What was submitted before is carried out; a store that does not take it is away."""
         if not self._deferred.flush(self.options.timeout_s):
-            raise trouble.broken(TimeoutError(), self._nodes.home(0), asked)
+            raise trouble.broken(TimeoutError(), self._nodes.home(0), operation)
 
     def _heard(self, command: Command, request: Request, answer: Any) -> Reply:
         if type(answer) is hiredis.ReplyError:
@@ -123,8 +123,8 @@ class RedisStore(Store):
             self.waiters.wake(address_of(command))
         return reply
 
-    def _refused(self, answer: Any, asked: Any) -> SemelError:
-        error = trouble.refused(answer, asked)
+    def _refused(self, answer: Any, operation: Any) -> SemelError:
+        error = trouble.refused(answer, operation)
         if trouble.word_of(answer) in trouble.LOSSES:
             # For good: what was lost does not come back by somebody else's writing on.
             self._lost = error
@@ -148,7 +148,7 @@ class RedisStore(Store):
             while True:
                 requests = asking.send(self._sound(requests, self._calls.call_all(requests, query)))
         except StopIteration as stop:
-            return cast(T, self._told(stop.value))
+            return cast(T, self._result_of(stop.value))
 
     async def aask(self, query: Query[T]) -> T:
         alone()
@@ -164,7 +164,7 @@ class RedisStore(Store):
                 answers = await asyncio.gather(*(connections.call(request, query) for request in requests))
                 requests = asking.send(self._sound(requests, answers))
         except StopIteration as stop:
-            return cast(T, self._told(stop.value))
+            return cast(T, self._result_of(stop.value))
 
     def _sound(self, requests: list[Request], answers: list[Any]) -> list[Any]:
         for request, answer in zip(requests, answers, strict=True):
@@ -174,7 +174,8 @@ class RedisStore(Store):
                 raise self._refused(answer, None)
         return answers
 
-    def _told(self, value: Any) -> Any:
+    def _result_of(self, value: Any) -> Any:
+        """What the query returned; after a sweep, whoever waits for a record that lapsed is woken."""
         if type(value) is not tuple:
             return value
         swept, lapsed = value
@@ -224,10 +225,10 @@ class RedisStore(Store):
     @entering
     def findings(self) -> list[Finding]:
         ask = self._calls.to_node
-        found = [settings.read(node, ask) for node in self._nodes.all()]
-        seconds, us = ask(found[0].node, b"TIME")
+        servers = [settings.read(node, ask) for node in self._nodes.all()]
+        seconds, us = ask(servers[0].node, b"TIME")
         drift_us = int(seconds) * 1_000_000 + int(us) - SYSTEM.now_us()
-        return list(settings.findings(found, drift_us))
+        return list(settings.findings(servers, drift_us))
 
     @entering
     def flush(self) -> None:

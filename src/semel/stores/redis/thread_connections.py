@@ -25,13 +25,13 @@ def packed(words: Words) -> bytes:
 
 
 def mark(number: int) -> bytes:
-    """What no request but this one of a connection is answered with."""
+    """A text that only this request is answered with, on its connection."""
     return b"semel-mark-%d" % number
 
 
-def marked(said: bytes) -> bytes:
+def marked(text: bytes) -> bytes:
     """A request that is answered with the mark."""
-    return packed((b"ECHO", said))
+    return packed((b"ECHO", text))
 
 
 class OutOfStep(ConnectionError):
@@ -75,14 +75,14 @@ class ThreadConnection:
     def call_all(self, data: Sequence[bytes]) -> list[Any]:
         """The answers to these requests and to no others: a mark behind them has to come back behind them."""
         self._marks += 1
-        said = mark(self._marks)
-        self._socket.sendall(b"".join((*data, marked(said))))
+        sent = mark(self._marks)
+        self._socket.sendall(b"".join((*data, marked(sent))))
         answers = [self._answer() for _ in data]
         came_back = self._answer()
         if type(came_back) is hiredis.ReplyError:
             # Nobody whom the server does not let in, or not any more, gets a mark: then that is the answer.
             return [came_back] * len(answers)
-        if came_back != said:
+        if came_back != sent:
             raise OutOfStep
         return answers
 
@@ -113,10 +113,10 @@ class ThreadConnection:
         if data == b"":
             raise ConnectionResetError("the server closed it")
         self._reader.feed(data or b"")
-        found = []
+        answers = []
         while (answer := self._reader.gets()) is not False:
-            found.append(answer)
-        return found
+            answers.append(answer)
+        return answers
 
     def _arrived(self) -> bytes | None:
         if not isinstance(self._socket, ssl.SSLSocket):
@@ -180,7 +180,7 @@ def _unix(at: Node, options: RedisOptions) -> socket.socket:
 
 
 def _secured(plain: socket.socket, at: Node, tls: ssl.SSLContext, timeout_s: float) -> ssl.SSLSocket:
-    """The shaking of hands ends when the time to connect is over."""
+    """The TLS handshake has to end within the time to connect."""
     sock = tls.wrap_socket(plain, server_hostname=at.host)
     # Python's own time-outs: it takes the kernel's for a reason to read again, and would do so for ever.
     sock.settimeout(timeout_s)

@@ -14,7 +14,7 @@ from semel.stores.redis.commands import Request
 from semel.stores.redis.connection_pool import ConnectionPool
 from semel.stores.redis.nodes import Nodes
 from semel.stores.redis.options import Node
-from semel.stores.redis.routing import TURNS_MAX, Turn, demoted, next_turn, said_before
+from semel.stores.redis.routing import TURNS_MAX, Turn, demoted, next_turn, preceding
 from semel.stores.redis.thread_connections import OutOfStep, ThreadConnection, Words, packed
 
 _BROKEN = (OSError, hiredis.HiredisError)
@@ -31,7 +31,7 @@ class ThreadRequests:
         self._nodes = nodes
         self._lanes = lanes
 
-    def call(self, request: Request, asked: Any = None) -> Any:
+    def call(self, request: Request, operation: Any = None) -> Any:
         turn, repeated = Turn(self._nodes.home(request.lane)), False
         answer: Any = None
         for _ in range(TURNS_MAX):
@@ -39,12 +39,12 @@ class ThreadRequests:
                 answer = self._once(request, turn)
             except _BROKEN as error:
                 if repeated or not request.repeatable or timed_out(error):
-                    raise trouble.broken(error, turn.node, asked) from error
+                    raise trouble.broken(error, turn.node, operation) from error
                 repeated = True
                 continue
             except StoreUnavailable as away:
                 if repeated or not self._elsewhere(request.lane, turn):
-                    raise trouble.again(away, asked) from away
+                    raise trouble.again(away, operation) from away
                 turn, repeated = Turn(self._nodes.home(request.lane)), True
                 continue
             if not _error(answer):
@@ -72,11 +72,11 @@ class ThreadRequests:
     def _exchange(self, turn: Turn, words: Words, *, numbered: bool = False) -> Any:
         connection = self._connections.take(turn.node)
         try:
-            asked = packed(words)
+            data = packed(words)
             if numbered and not (turn.loading or turn.asking):
-                answer = connection.call(asked)
+                answer = connection.call(data)
             else:
-                *_, answer = connection.call_all([*said_before(turn), asked])
+                *_, answer = connection.call_all([*preceding(turn), data])
         except _BROKEN:
             self._connections.discard(connection)
             raise
@@ -94,7 +94,7 @@ class ThreadRequests:
             return False
         return self._nodes.home(lane) != turn.node
 
-    def call_all(self, requests: Sequence[Request], asked: Any = None) -> list[Any]:
+    def call_all(self, requests: Sequence[Request], operation: Any = None) -> list[Any]:
         """The answers in the order of the requests, which go out in rows, a row to each server."""
         answers: list[Any] = [None] * len(requests)
         rows: dict[Node, list[int]] = {}
@@ -103,15 +103,15 @@ class ThreadRequests:
         for node, positions in rows.items():
             for start in range(0, len(positions), _ROW_MAX):
                 row = positions[start : start + _ROW_MAX]
-                heard = self._row(node, [requests[position] for position in row], asked)
+                heard = self._row(node, [requests[position] for position in row], operation)
                 for position, answer in zip(row, heard, strict=True):
                     answers[position] = answer
         return answers
 
-    def _row(self, node: Node, requests: list[Request], asked: Any) -> list[Any]:
+    def _row(self, node: Node, requests: list[Request], operation: Any) -> list[Any]:
         repeatable = all(request.repeatable for request in requests)
         if len(requests) == 1 and repeatable:
-            return [self.call(request, asked) for request in requests]
+            return [self.call(request, operation) for request in requests]
         try:
             connection = self._connections.take(node) if repeatable else self._proven(node)
             try:
@@ -123,10 +123,10 @@ class ThreadRequests:
             check(requests, answers)
         except (*_BROKEN, StoreUnavailable) as error:
             if timed_out(error) or not repeatable:
-                raise trouble.broken(error, node, asked) from error
-            return [self.call(request, asked) for request in requests]
+                raise trouble.broken(error, node, operation) from error
+            return [self.call(request, operation) for request in requests]
         return [
-            self.call(request, asked) if _error(answer) else answer
+            self.call(request, operation) if _error(answer) else answer
             for request, answer in zip(requests, answers, strict=True)
         ]
 

@@ -83,12 +83,12 @@ _NOT_DONE: dict[type, str] = {
 }
 
 
-def not_done(asked: Any) -> str:
-    return _NOT_DONE.get(type(asked), "nothing was acknowledged")
+def not_done(operation: Any) -> str:
+    return _NOT_DONE.get(type(operation), "nothing was acknowledged")
 
 
 def word_of(error: object) -> str:
-    """The first word of what the server said; scripts put theirs behind ERR or a place."""
+    """The first word of the server's error, which names its kind; MAXCLIENTS has none of its own."""
     text = str(error)
     word = text.partition(" ")[0]
     if "max number of clients" in text:
@@ -96,14 +96,14 @@ def word_of(error: object) -> str:
     return word
 
 
-def refused(error: object, asked: Any = None) -> SemelError:
+def refused(error: object, operation: Any = None) -> SemelError:
     """The server's refusal as a caller should see it: what is wrong, and what was therefore not done."""
     word = word_of(error)
     if word in _DAMAGE:
         cause, fix = _DAMAGE[word]
-        return StoreCorrupt(f"{cause}; {not_done(asked)}.", corrective_action=fix)
-    cause, fix = _REFUSALS.get(word, (f"the Redis server refused ({_told(error)})", StoreUnavailable.fix))
-    return _unavailable(cause, asked, fix, reason=word)
+        return StoreCorrupt(f"{cause}; {not_done(operation)}.", corrective_action=fix)
+    cause, fix = _REFUSALS.get(word, (f"the Redis server refused ({_text_of(error)})", StoreUnavailable.fix))
+    return _unavailable(cause, operation, fix, reason=word)
 
 
 class NotPrimary(ConnectionError):
@@ -126,24 +126,24 @@ def check(answer: Any) -> None:
         raise refused(answer)
 
 
-def _told(error: object) -> str:
-    """What the server said, without what was said to it: that may be a password."""
+def _text_of(error: object) -> str:
+    """The server's error without the arguments that it repeats: one may be a password."""
     return str(error).partition(", with args")[0]
 
 
-def broken(error: BaseException, node: object, asked: Any = None) -> SemelError:
+def broken(error: BaseException, node: object, operation: Any = None) -> SemelError:
     """What a connection's failure means."""
     if isinstance(error, StoreUnavailable):
-        return again(error, asked)
+        return again(error, operation)
     if isinstance(error, SemelError):
         return error
     if isinstance(error, NotPrimary):
         return _unavailable(
-            f"the Redis server at {node} is not the primary", asked, f"Wait for the failover: {_RESUMES}"
+            f"the Redis server at {node} is not the primary", operation, f"Wait for the failover: {_RESUMES}"
         )
     if isinstance(error, ssl.SSLCertVerificationError):
         return _unavailable(
-            f"the certificate of {node} is not trusted", asked, "Check it, and the host's name."
+            f"the certificate of {node} is not trusted", operation, "Check it, and the host's name."
         )
     if isinstance(error, TimeoutError | BlockingIOError | ssl.SSLWantReadError | ssl.SSLWantWriteError):
         cause, fix = f"the Redis server at {node} did not answer in time", StoreUnavailable.fix
@@ -153,11 +153,11 @@ def broken(error: BaseException, node: object, asked: Any = None) -> SemelError:
         cause, fix = f"the connection to {node} broke ({error})", StoreUnavailable.fix
     else:
         cause, fix = f"{node} does not speak the Redis protocol", "Check host and port in the URL."
-    return _unavailable(cause, asked, fix)
+    return _unavailable(cause, operation, fix)
 
 
-def _unavailable(cause: str, asked: Any, fix: str, **details: Any) -> StoreUnavailable:
-    text = f"{cause[0].upper()}{cause[1:]}; {not_done(asked)}."
+def _unavailable(cause: str, operation: Any, fix: str, **details: Any) -> StoreUnavailable:
+    text = f"{cause[0].upper()}{cause[1:]}; {not_done(operation)}."
     return StoreUnavailable(text, corrective_action=fix, **details)
 
 
@@ -178,7 +178,7 @@ def closed() -> StoreUnavailable:
     return StoreUnavailable("The ledger is closed; nothing was done.", corrective_action="Open it anew.")
 
 
-def again(error: StoreUnavailable, asked: Any) -> StoreUnavailable:
+def again(error: StoreUnavailable, operation: Any) -> StoreUnavailable:
     """The same, saying what was therefore not done."""
-    message = error.message.replace("nothing was acknowledged", not_done(asked))
+    message = error.message.replace("nothing was acknowledged", not_done(operation))
     return StoreUnavailable(message, corrective_action=error.corrective_action, **error.details)

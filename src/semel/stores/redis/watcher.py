@@ -70,7 +70,7 @@ class RedisWatcher:
             try:
                 os.write(self._wake_pipe[1], b"!")
             except BlockingIOError:
-                pass  # it has been told often enough
+                pass  # the pipe is full, so the thread wakes anyway
 
     def _run(self) -> None:
         while True:
@@ -90,12 +90,12 @@ class RedisWatcher:
 
     def _listen(self, connection: ThreadConnection) -> bool:
         """True once nobody waits any more; OSError when the connection breaks."""
-        heard: dict[bytes, Address] = {}
+        subscribed: dict[bytes, Address] = {}
         idle_since = SYSTEM.monotonic()
         assert self._wake_pipe is not None
         while True:
-            self._follow(connection, heard)
-            if heard:
+            self._follow(connection, subscribed)
+            if subscribed:
                 idle_since = SYSTEM.monotonic()
             elif SYSTEM.monotonic() - idle_since >= _STAYS_S and self._ended():
                 return True
@@ -105,29 +105,29 @@ class RedisWatcher:
             if self._closed and self._ended():
                 return True
             if connection.fileno() in ready:
-                self._hear(connection, heard)
+                self._hear(connection, subscribed)
 
-    def _follow(self, connection: ThreadConnection, heard: dict[bytes, Address]) -> None:
+    def _follow(self, connection: ThreadConnection, subscribed: dict[bytes, Address]) -> None:
         """The channels are those of the records that are waited for now."""
-        wanted = {self._channel_of(at): at for at in self._waiters.addresses()}
-        gone, new = heard.keys() - wanted.keys(), wanted.keys() - heard.keys()
+        waited_for = {self._channel_of(at): at for at in self._waiters.addresses()}
+        gone, new = subscribed.keys() - waited_for.keys(), waited_for.keys() - subscribed.keys()
         if gone:
             connection.send(packed((b"UNSUBSCRIBE", *gone)))
         if new:
             connection.send(packed((b"SUBSCRIBE", *new)))
         for channel in gone:
-            del heard[channel]
-        heard.update((channel, wanted[channel]) for channel in new)
+            del subscribed[channel]
+        subscribed.update((channel, waited_for[channel]) for channel in new)
 
-    def _hear(self, connection: ThreadConnection, heard: dict[bytes, Address]) -> None:
-        for told in connection.receive():
-            kind, channel = told[0], told[1]
-            at = heard.get(channel)
+    def _hear(self, connection: ThreadConnection, subscribed: dict[bytes, Address]) -> None:
+        for message in connection.receive():
+            kind, channel = message[0], message[1]
+            at = subscribed.get(channel)
             if at is None:
                 continue
             # It may have changed before the server knew that we listen.
             if kind == b"message" or (kind == b"subscribe" and not self._underway(at)):
-                heard.pop(channel)
+                subscribed.pop(channel)
                 connection.send(packed((b"UNSUBSCRIBE", channel)))
                 self._waiters.wake(at)
 

@@ -48,13 +48,13 @@ Statement = tuple[str, tuple[Any, ...]]
 
 
 def claim(command: Claim, now_us: int) -> Statement:
-    asked, until = command.request, now_us + command.lease_us
-    standing: tuple[Any, ...]
+    request, until = command.request, now_us + command.lease_us
+    columns: tuple[Any, ...]
     if command.waiting:
-        standing = (_WAITING, command.token, next_fence(0, now_us), 0, 0, now_us, None, None, None, until)
+        columns = (_WAITING, command.token, next_fence(0, now_us), 0, 0, now_us, None, None, None, until)
     else:
-        standing = (_PENDING, command.token, next_fence(0, now_us), 1, 1, now_us, now_us, until, None, None)
-    return sql.CLAIM, (*plain(asked.at), *asked[1:], *standing, None, "", "", until)
+        columns = (_PENDING, command.token, next_fence(0, now_us), 1, 1, now_us, now_us, until, None, None)
+    return sql.CLAIM, (*plain(request.at), *request[1:], *columns, None, "", "", until)
 
 
 def retake(command: Retake, now_us: int) -> Statement:

@@ -51,7 +51,7 @@ def connect_as(kind: type[C], path: str, durability: Durability, busy_s: float) 
         # Even a setting reads the file's head, which another process may just be writing for the first time.
         patiently(lambda: _set(connection, durability), busy_s)
     except BaseException:
-        sqlite3.Connection.close(connection)  # whatever else the kind says to it
+        sqlite3.Connection.close(connection)  # not the kind's own, which may refuse
         raise
     return connection
 

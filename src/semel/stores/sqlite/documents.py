@@ -75,8 +75,8 @@ def _before(connection: sqlite3.Connection, query: Commit) -> dict[str, StoredTa
 
 
 def _tag(before: Mapping[str, StoredTag], id_: str) -> str | None:
-    standing = before.get(id_)
-    return None if standing is None else standing.tag
+    stored = before.get(id_)
+    return None if stored is None else stored.tag
 
 
 def _count_for(connection: sqlite3.Connection, tenant: str, capacity: Capacity) -> int:
@@ -105,16 +105,16 @@ def _move(
     drafts: Mapping[str, Draft],
     dropped: Iterable[str],
 ) -> None:
-    """The rows of `entries` are those of the drafts; an entry that stays is not touched."""
+    """The rows of `semel_places` are the entries of the drafts; an entry that stays is not touched."""
     added: list[tuple[str, str, int, str]] = []
     removed: list[tuple[str, str, int, str]] = []
     for id_ in (*drafts, *dropped):
-        old = {*_places(before[id_].entries)} if id_ in before else set()
+        old = {*_entries(before[id_].entries)} if id_ in before else set()
         new = {*drafts[id_].entries} if id_ in drafts else set()
         removed += [(entry.index_name, tenant, entry.score, id_) for entry in old - new]
         added += [(entry.index_name, tenant, entry.score, id_) for entry in new - old]
-    connection.executemany(sql.REMOVE_PLACE, removed)
-    connection.executemany(sql.ADD_PLACE, added)
+    connection.executemany(sql.REMOVE_ENTRY, removed)
+    connection.executemany(sql.ADD_ENTRY, added)
 
 
 # --- questions -------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ ANSWERS: dict[type, Callable[[sqlite3.Connection, Any, int], Any]] = {
 
 
 def _count(connection: sqlite3.Connection, tenant: str, index: str, stop_at: int) -> int:
-    number: int = connection.execute(sql.COUNT_SHELF, (index, tenant, stop_at)).fetchone()[0]
+    number: int = connection.execute(sql.COUNT_INDEX, (index, tenant, stop_at)).fetchone()[0]
     return number
 
 
@@ -183,10 +183,10 @@ def document_of(row: Sequence[Any]) -> Document:
     id_, body, tag, entries = row
     if type(body) is not bytes or type(tag) is not str or type(entries) is not str:
         raise StoreCorrupt(f"The document {id_!r} is damaged.")
-    return Document(id_, body, tag, _places(entries))
+    return Document(id_, body, tag, _entries(entries))
 
 
-def _places(text: str) -> tuple[Entry, ...]:
+def _entries(text: str) -> tuple[Entry, ...]:
     if text == "[]":
         return ()
     try:

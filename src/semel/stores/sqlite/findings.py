@@ -16,7 +16,7 @@ from semel.stores.sqlite.connection import Durability
 _CLOCK_SLACK_US = 2_000_000
 _EVENTS_LOOKED_AT = 1_000
 
-# Some ten thousand calls with room for a checkpoint.
+# Some ten thousand calls with space for a checkpoint.
 _FREE_BYTES_MIN = 100 << 20
 _LOG_BYTES_MAX = 256 << 20
 

@@ -1,7 +1,7 @@
 """The connection that is lent to a tool: it can do all but end the transaction, and touch what is Semel's.
 
-Two lines: methods that would end it say so at once, and SQLite itself asks `_judge` about every statement
-that it prepares, however it comes.
+Two lines of defence: methods that would end it refuse at once, and SQLite itself asks `_judge` about every
+statement that it prepares, however it comes.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class LentConnection(sqlite3.Connection):
     refused: str = ""  # what the last statement was refused for
     interruption: BaseException | None = None  # or what came while it was judged, which SQLite takes for a no
 
-    def __init__(self, *said: Any, **more: Any) -> None:
-        super().__init__(*said, **more)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         # References alone, not a WeakSet: an interrupt in what that does when a cursor goes would be lost.
         self._cursors: list[ref[sqlite3.Cursor]] = []
 
     def lend(self) -> None:
-        """From here on it can do all but what it must not."""
+        """From here on it refuses to end the transaction, and to change what is Semel's."""
         super().set_authorizer(self._judge)
         self.lent = True
 
@@ -65,7 +65,7 @@ class LentConnection(sqlite3.Connection):
         """It is closed, and what was not committed is rolled back."""
         try:
             self.take_back()
-            # By a word, because a statement that somebody still holds (the traceback of an error holds its
+            # Explicitly, because a statement that somebody still holds (the traceback of an error holds its
             # cursor) keeps a connection that is only closed alive, and with it the file's write lock.
             super().rollback()
         except sqlite3.Error:
@@ -85,7 +85,7 @@ class LentConnection(sqlite3.Connection):
             return sqlite3.SQLITE_DENY
 
     def forget(self) -> None:
-        """What was said of the statement before."""
+        """The refusal of the statement before is cleared."""
         self.refused, self.interruption = "", None
 
     def refuse_after_rollback(self) -> None:
@@ -145,17 +145,17 @@ class LentConnection(sqlite3.Connection):
     def _open_cursors(self) -> list[sqlite3.Cursor]:
         return [cursor for each in self._cursors if (cursor := each()) is not None]
 
-    def execute(self, *said: Any) -> Any:
-        return self.cursor().execute(*said)
+    def execute(self, *args: Any) -> Any:
+        return self.cursor().execute(*args)
 
-    def executemany(self, *said: Any) -> Any:
-        return self.cursor().executemany(*said)
+    def executemany(self, *args: Any) -> Any:
+        return self.cursor().executemany(*args)
 
-    def blobopen(self, table: str, *said: Any, **more: Any) -> Any:
+    def blobopen(self, table: str, *args: Any, **kwargs: Any) -> Any:
         # SQLite asks nobody about these.
         if table.lower().startswith(_OURS):
             raise refused(table)
-        return super().blobopen(table, *said, **more)
+        return super().blobopen(table, *args, **kwargs)
 
 
 class LentCursor(sqlite3.Cursor):
@@ -163,21 +163,21 @@ class LentCursor(sqlite3.Cursor):
 
     connection: LentConnection
 
-    def execute(self, *said: Any) -> LentCursor:
+    def execute(self, *args: Any) -> LentCursor:
         self.connection.forget()
         self.connection.refuse_after_rollback()
         try:
-            super().execute(*said)
+            super().execute(*args)
         except sqlite3.DatabaseError as error:
             self._explain(error)
             raise
         return self
 
-    def executemany(self, *said: Any) -> LentCursor:
+    def executemany(self, *args: Any) -> LentCursor:
         self.connection.forget()
         self.connection.refuse_after_rollback()
         try:
-            super().executemany(*said)
+            super().executemany(*args)
         except sqlite3.DatabaseError as error:
             self._explain(error)
             raise

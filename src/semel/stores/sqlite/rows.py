@@ -34,8 +34,8 @@ def record_of(row: tuple[Any, ...]) -> Record:
     state = _STATES.get(row[13])
     if state is None:
         raise StoreCorrupt()
-    asked = _new(CallRequest, (_new(Address, row[:3]), *row[3:13]))
-    record = _new(Record, (asked, state, *row[14:26]))
+    request = _new(CallRequest, (_new(Address, row[:3]), *row[3:13]))
+    record = _new(Record, (request, state, *row[14:26]))
     if not _possible(record):
         raise StoreCorrupt()
     return record

@@ -105,7 +105,7 @@ class SqliteStore(Store):
             record = self._look(command.at, command)  # type: ignore[union-attr]
             return Reply(record, self.clock.now_us(), False)
         if kind is Claim and writer.worth_a_look():
-            # Look before you leap, beside the leader. Alone, the writer's own look is quicker: its pages are
+            # A look beside the leader may answer it. Alone, the writer's own look is quicker: its pages are
             # warm.
             record = self._look(command.request.at, command)  # type: ignore[union-attr]
             now_us = self.clock.now_us()

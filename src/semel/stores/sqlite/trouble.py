@@ -74,11 +74,11 @@ def busy(error: BaseException) -> bool:
     return code_of(error) in _BUSY
 
 
-def translated(error: Exception, asked: Any = None) -> SemelError:
+def translated(error: Exception, operation: Any = None) -> SemelError:
     """The error as a caller should see it: what is wrong, and what was therefore not done."""
     if isinstance(error, SemelError):
         return error
-    not_done = _NOT_DONE.get(type(asked), "nothing was changed")
+    not_done = _NOT_DONE.get(type(operation), "nothing was changed")
     if isinstance(error, Displaced):
         what = str(error)
         return error.refusal(f"{what[0].upper()}{what[1:]}; {not_done}.", corrective_action=error.fix)

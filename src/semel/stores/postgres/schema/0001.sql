@@ -54,7 +54,7 @@ CREATE TABLE records (
         WHEN 'failed'   THEN lease_until IS NULL AND settled_at IS NOT NULL
         WHEN 'partial'  THEN lease_until IS NULL AND settled_at IS NOT NULL
         ELSE false END)
--- Room for the settlement beside the claim: a heap-only update, which touches no index. The table is swept of dead
+-- Space for the settlement beside the claim: a heap-only update, which touches no index. The table is swept of dead
 -- rows early, because every record is updated once and deleted once.
 ) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 

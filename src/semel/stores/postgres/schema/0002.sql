@@ -2,10 +2,10 @@
 -- works with schema 1 and newer: a Semel that knows nothing of documents touches none of this
 --
 -- documents    bytes under a tenant and an id, the tag of the commit that wrote them, and where they stand
--- places       the same, a row for each place: what is counted and what is scanned
+-- places       the same, a row for each entry: what is counted and what is scanned
 -- commits_seq  counts the transactions that wrote documents, so that an older state of them is noticed
 --
--- Texts are escaped as in schema 1, and compare byte by byte. `places` of a document is [["shelf", score], ...], in the
+-- Texts are escaped as in schema 1, and compare byte by byte. `places` of a document is [["index", score], ...], in the
 -- order in which they were given.
 
 CREATE TABLE documents (
@@ -16,12 +16,12 @@ CREATE TABLE documents (
     places jsonb NOT NULL,
     PRIMARY KEY (tenant, id),
     CONSTRAINT places_are_a_list CHECK (jsonb_typeof(places) = 'array')
--- Room for the next body beside the present one: a heap-only update, which touches no index. A document is replaced
+-- Space for the next body beside the present one: a heap-only update, which touches no index. A document is replaced
 -- some times in its life, so the table is swept of dead rows early.
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
--- The shelf comes first, so that this one index also finds the tenants of a shelf. Whoever counts a shelf passes its
--- dead rows too, so they are swept even earlier.
+-- `shelf` is the name of an index of documents. It comes first, so that the primary key also finds the tenants of an
+-- index. Whoever counts an index passes its dead rows too, so they are swept even earlier.
 CREATE TABLE places (
     shelf  text   COLLATE "C" NOT NULL,
     tenant text   COLLATE "C" NOT NULL,

@@ -3,17 +3,17 @@
 --
 -- writes      documents, places, commits_seq
 -- parameters  now, or NULL for the server's; then any number of commits: one array each of tenants and tags; and of
---             what they expect, put, drop and want room for, all of it in a row, with an array of where each
+--             what they expect, put, drop and need capacity for, all of it in a row, with an array of where each
 --             commit's part ends. A tag that is expected is NULL for a document that has to be absent
 -- answers     for each commit one row: its position and tag, now, whether it is done, the number of this transaction
---             among those that wrote, which of its rooms is full, and how many stand there; or, where documents are
---             not as expected, one row for each: its id, and tag, body and places of what is there
+--             among those that wrote, which of its capacities is full, and how many stand there; or, where documents
+--             are not as expected, one row for each: its id, and tag, body and places of what is there
 --
 -- It is VOLATILE, and at READ COMMITTED: so each statement sees what was committed before it began, and what
 -- follows the lock sees all that the lock's last holder wrote. With an older snapshot it would count too few.
 --
 -- Locks are taken in the order of their numbers, which are hashes: two tenants with one hash wait for each other, and
--- two transactions never wait in a ring. A tenant's commits keep their order.
+-- two transactions never deadlock. A tenant's commits keep their order.
 --
 -- Each row is looked up by its whole key, one after the other (LIMIT 1 in a LATERAL says so): a planner that believes
 -- the tables to be small would else read all that a tenant has, and keep to it when they have grown.
@@ -85,7 +85,7 @@ BEGIN
 
         FOR room IN coalesce(room_ends[asked.position - 1], 0) + 1 .. room_ends[asked.position] LOOP
             -- No more are counted than it takes to refuse, and some, to tell how many there are where the limit
-            -- was lowered: a shelf of millions would have everybody of the tenant wait.
+            -- was lowered: an index of millions would have everybody of the tenant wait.
             SELECT count(*) INTO standing FROM (
                 SELECT FROM places AS p
                 WHERE p.shelf = room_shelves[room] AND p.tenant = asked.tenant
@@ -107,7 +107,7 @@ BEGIN
             newest_commit := coalesce(newest_commit, nextval('commits_seq'));
         END IF;
 
-        -- A place that stays what it was is not touched. What is dropped has no new places: NULL.
+        -- An entry that stays what it was is not touched. What is dropped has no new places: NULL.
         FOR old IN
             SELECT n.id, was.place ->> 0 AS shelf, (was.place ->> 1)::bigint AS score
             FROM unnest(new_ids || gone_ids, new_places) AS n (id, places)

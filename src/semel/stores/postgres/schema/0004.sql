@@ -83,7 +83,7 @@ BEGIN
 
         FOR room IN coalesce(room_ends[asked.position - 1], 0) + 1 .. room_ends[asked.position] LOOP
             -- No more are counted than it takes to refuse, and some, to tell how many there are where the limit
-            -- was lowered: a shelf of millions would have everybody of the tenant wait.
+            -- was lowered: an index of millions would have everybody of the tenant wait.
             SELECT count(*) INTO standing FROM (
                 SELECT FROM places AS p
                 WHERE p.shelf = room_shelves[room] AND p.tenant = asked.tenant
@@ -108,7 +108,7 @@ BEGIN
             newest_commit := coalesce(newest_commit, nextval('commits_seq'));
         END IF;
 
-        -- A place that stays what it was is not touched. What is dropped has no new places: NULL.
+        -- An entry that stays what it was is not touched. What is dropped has no new places: NULL.
         FOR old IN
             SELECT n.id, was.place ->> 0 AS shelf, (was.place ->> 1)::bigint AS score
             FROM unnest(new_ids || gone_ids, new_places) AS n (id, places)

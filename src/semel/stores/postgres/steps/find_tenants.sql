@@ -1,7 +1,7 @@
--- find_tenants: tenants with a document on a shelf at a score of at most so much.
+-- find_tenants: tenants with a document in an index at a score of at most so much.
 --
 -- reads       places
--- parameters  1 now, or NULL for the server's; 2 shelf; 3 the highest score, or NULL for now
+-- parameters  1 now, or NULL for the server's; 2 index; 3 the highest score, or NULL for now
 -- answers     tenants
 --
 -- From each tenant it leaps to the next, so a tenant costs the same whether one document is due or a million.

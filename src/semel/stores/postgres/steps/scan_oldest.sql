@@ -1,11 +1,11 @@
--- scan_oldest: documents of one shelf, the oldest first.
+-- scan_oldest: documents of one index, the oldest first.
 --
 -- reads       places, documents
--- parameters  1 now, or NULL for the server's; 2 tenant; 3 shelf; 4, 5 score and id beyond which to begin;
+-- parameters  1 now, or NULL for the server's; 2 tenant; 3 index; 4, 5 score and id beyond which to begin;
 --             6 the highest score; 7 how many at most
 -- answers     now, score, id, and tag, body and places of the document; only the time if there are none
 --
--- A place without its document is damage: its row has no tag. LIMIT 1: see schema/0003.sql.
+-- An entry without its document is damage: its row has no tag. LIMIT 1: see schema/0003.sql.
 
 WITH clock AS MATERIALIZED (
     {clock}

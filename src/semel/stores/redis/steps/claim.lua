@@ -51,7 +51,7 @@ if entered then fresh.entered, fresh.lease, fresh.expires = now8, ends, NONE end
 fresh.settled, fresh.told, fresh.outcome, fresh.digest, fresh.note, fresh.by = NONE, 0, '', '', '', ''
 
 local after = write(fresh, entered and 'claimed' or 'asked', state_before, end_of(fresh))
--- Not only if that is earlier: what was free or over may be filed below nothing.
+-- Not only if that is earlier: what was free or over may be filed below zero.
 redis.call('ZADD', KEYS[3], string.format('%.0f', number(ends)), ARGV[5])
 if over_and_done then
   forget(r)

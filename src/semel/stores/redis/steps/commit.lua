@@ -1,16 +1,16 @@
--- Writes and removes documents, and tells of it, if all are as expected and there is room; else nothing.
+-- Writes and removes documents, with their events, if all are as expected and there is capacity; else nothing.
 --
--- KEYS  1 lane   2 shelves   3 heads   4... documents, the first written one first
+-- KEYS  1 lane   2 indexes   3 heads   4... documents, the first written one first
 --       then, if there are events: ids, events as in record.lua; of each event the record at its address, if any
 -- ARGV  1-3 as in document.lua   4 the tenant   5 the tag of what is written, or nothing: nothing is
---       6 how many rooms   7 how many events   8 the newest seq that the caller saw
---       9... of each room: from, to, and how many must not stand there already
+--       6 how many capacities ("rooms")   7 how many events   8 the newest seq that the caller saw
+--       9... of each capacity: from, to, and its limit: so many must not stand there already
 --       then of each document: '' or '-' if it was absent or '=' and the tag that the caller saw;
 --       '' or '-' to remove it or '+' to write it; what is written
 --       then of each event: digest of its address; id of its record; the event after its link
 -- answer           1 done, now or before; now, and with events: the seq of the last one;
 --                  0 {{number of the document, the document or nothing}, ...} those that are not as expected;
---                  2 {number of the room, how many stand there}
+--                  2 {number of the capacity, how many stand there}
 -- Errors: also SEMELCORRUPT, the record of an event is damaged.
 
 local rooms, events = tonumber(ARGV[6]), tonumber(ARGV[7])
@@ -36,7 +36,7 @@ for n = 1, rooms do
   if count >= tonumber(ARGV[8 + 3 * n]) then return told(2, {n, count}) end
 end
 
--- Where documents stood and where they will: most stay on most of their shelves.
+-- Where documents stood and where they will: most stay in most of their indexes.
 local stood, stands, shelves, touched, more_bytes = {}, {}, {}, {}, 0
 local function note_places(members, document)
   for _, place in ipairs(document.places) do
@@ -64,7 +64,7 @@ for member, shelf in pairs(shelves) do
   if stood[member] ~= stands[member] and touched[shelf] == nil then touched[shelf] = first_on(shelf) end
 end
 
--- It raises if something else lies there: after the first write that would be too late.
+-- Raises if KEYS[3] is no sorted set: after the first write that would be too late.
 redis.call('ZCARD', KEYS[3])
 
 if events > 0 then
@@ -97,7 +97,7 @@ for member in pairs(shelves) do
   end
 end
 
--- The sweepers find a tenant by the first of each shelf.
+-- Sweepers find a tenant by the first member of each of its indexes.
 local function head_of(shelf, member) return string.sub(member, 1, #shelf + 8) .. ARGV[4] end
 for shelf, first in pairs(touched) do
   local now_first = first_on(shelf)

@@ -1,6 +1,6 @@
--- How many documents stand on a part of a shelf.
+-- How many documents stand in a part of an index.
 --
--- KEYS  1 lane   2 shelves
+-- KEYS  1 lane   2 indexes
 -- ARGV  1-3 as in document.lua   4 from   5 to
 -- answer           0 how many
 

@@ -4,12 +4,13 @@
 --                  tenant: of its documents' bodies; the tenant's keys are of this lane
 --       2... the step's own; those that several steps have:
 --         document   the packed document: what stands in semel.stores.redis.packing
---         shelves    sorted set, all scores 0, one of a tenant: shelf, score, id
---         heads      sorted set, all scores 0, one of a lane: shelf, the lowest score that a tenant has on it, tenant
+--         indexes    sorted set, all scores 0, one of a tenant: index, score, id
+--         heads      sorted set, all scores 0, one of a lane: index, the lowest score that a tenant has in it, tenant
 -- ARGV  1 the store's id   2 how many commits the caller has seen   3 the time, or nothing: the server's own
 --       4... the step's own, and last the number of the request, which the answer repeats
 --
--- A *place* is a shelf behind its length, and 8 bytes of score in an order of bytes that is the order of numbers.
+-- An entry (`place` in the code) is an index (`shelf`) behind its length, and 8 bytes of score in an order of bytes
+-- that is the order of numbers.
 -- Every key is named by the caller: while a slot moves, one that is not would be taken for absent.
 -- Errors: SEMELEMPTY, SEMELLOST the data went missing; SEMELDAMAGED a document is.
 
@@ -45,7 +46,7 @@ local function strings(bytes, at, stop)
   return found
 end
 
--- Tag, id and places. `bytes` are at least the head of a document that has `size` bytes.
+-- Tag, id and entries. `bytes` are at least the head of a document that has `size` bytes.
 local function head(bytes, size)
   local version, _, head_bytes, body_bytes = struct.unpack(HEAD_OF_DOCUMENT, bytes)
   local stop = BYTES_BEFORE_HEAD + head_bytes
@@ -66,7 +67,7 @@ local function stored_bytes(key, size)
   return bytes
 end
 
--- The head of the document as it is kept; false if there is none. An empty string is not none.
+-- The head of the document as it is kept; false if there is none. An empty string is damage, not absence.
 local function stored(key)
   local size = redis.call('STRLEN', key)
   if size == 0 and redis.call('EXISTS', key) == 0 then return false end

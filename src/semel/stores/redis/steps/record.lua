@@ -3,7 +3,7 @@
 -- KEYS  1 record   the packed record; also the channel on which its changes are told
 --       2 lane     hash: `id` of the store, `seq` of the newest transition or event, how many records in each state
 --       3 due      sorted set: digest by the time at which the sweeper looks at the record. A settled one that the
---                  sweeper has looked at stands by the time at which its window ends, below nothing: so what is
+--                  sweeper has looked at stands by the time at which its window ends, below zero: so what is
 --                  unsettled is found among what is not, and what was settled since
 --       4 list     sorted set, all scores 0: tenant, created_at, id, digest; and once more behind a byte of 255, if the
 --                  record is stopped: if it waits for a person or is in doubt. The usual call never touches these
@@ -140,7 +140,7 @@ end
 local function story_of(id, ids, record, digest)
   local known = redis.call('HGET', ids, id)
   if known == digest and redis.call('EXISTS', record) == 1 then
-    -- Only the link is read, and then written, at its fixed place: such an event changes nothing else.
+    -- Only the link is read, and then written, at its fixed offset: such an event changes nothing else.
     local last = redis.call('GETRANGE', record, 59, 66)
     if #last ~= 8 then error({err = 'SEMELCORRUPT'}) end
     return {id = id, ids = ids, record = record, last = last}

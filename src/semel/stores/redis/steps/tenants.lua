@@ -1,7 +1,7 @@
--- The tenants of a lane that have something due on a shelf.
+-- The tenants of a lane that have something due in an index.
 --
 -- KEYS  1 lane   2 heads
--- ARGV  1-3 as in document.lua   4 the shelf behind its length   5 the last score that counts, or nothing: now
+-- ARGV  1-3 as in document.lua   4 the index behind its length   5 the last score that counts, or nothing: now
 -- answer           0 {tenant, ...}
 
 local upto = ARGV[5]

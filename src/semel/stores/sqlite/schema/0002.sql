@@ -1,9 +1,9 @@
 -- The second schema: documents, beside what there was. Nothing of the first changes, so a process of the release
 -- before, which has the file open already, goes on with its records.
 --
--- documents  what the gateway keeps; `places` is a JSON list of [shelf, score], as the document was written with it
--- places     the same, one row for each, in the order in which a shelf is scanned: a document need not be read to be
---            counted, and the tenants of a shelf are found by leaping from one to the next
+-- documents  what the gateway keeps; `places` is a JSON list of [index, score], as the document was written with it
+-- places     the same, one row for each, in the order in which an index is scanned: a document need not be read to be
+--            counted, and the tenants of an index are found by leaping from one to the next
 --
 -- A rowid table with an index beside it, for the reason that records has one. The body comes last, so that tag and
 -- places are read without it, however long it is.

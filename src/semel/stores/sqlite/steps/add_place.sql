@@ -1,7 +1,7 @@
--- add a place: the document stands on the shelf at this score.
+-- add an entry: the document stands in the index at this score.
 --
 -- writes      semel_places
--- parameters  shelf, tenant, score, id
+-- parameters  index, tenant, score, id
 -- answers     nothing
 
 INSERT INTO semel_places (shelf, tenant, score, id) VALUES (?, ?, ?, ?)

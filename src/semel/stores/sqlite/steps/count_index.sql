@@ -1,7 +1,7 @@
--- count a shelf: how many documents stand on it.
+-- count an index: how many documents stand in it.
 --
 -- reads       semel_places
--- parameters  shelf, tenant, the number at which to stop counting (-1: never)
+-- parameters  index, tenant, the number at which to stop counting (-1: never)
 -- answers     the number
 
 SELECT count(*) FROM (SELECT 1 FROM semel_places WHERE shelf = ? AND tenant = ? LIMIT ?)

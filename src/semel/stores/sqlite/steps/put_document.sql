@@ -1,4 +1,4 @@
--- put a document: it is there, in the place of the one with its id. Its rows of `places` are written beside it.
+-- put a document: it is there, instead of the one with its id. Its rows of `places` are written beside it.
 --
 -- writes      semel_documents
 -- parameters  tenant, id, tag, places as a JSON list, body

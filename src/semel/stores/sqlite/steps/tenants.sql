@@ -1,7 +1,7 @@
--- tenants: those with a document on the shelf at a score of at most `upto`.
+-- tenants: those with a document in the index at a score of at most `upto`.
 --
 -- reads       semel_places
--- parameters  shelf, shelf, shelf, upto
+-- parameters  index, index, index, upto
 -- answers     each tenant once
 --
 -- From each tenant to the next by one look into the index, however many documents a tenant has there.
