@@ -353,9 +353,9 @@ def test_a_worker_at_a_store_hears_doorbells_and_sends_what_its_jobs_announce(
     async def scene(bus: NatsBus) -> tuple[str, int]:
         flow, own = flow_on(store, bus), open_bus(server.url())
         handlers = {"email": Handler("email", lambda job: job.input, frozenset())}
-        door = StoreJobs(store, own, "acme", "w1")
+        source = StoreJobs(store, own, "acme", "w1")
         worker = Worker(
-            door, Ledger(store, tenant="acme"), handlers, worker_id="w1", tell=lambda *_, **__: None
+            source, Ledger(store, tenant="acme"), handlers, worker_id="w1", tell=lambda *_, **__: None
         )
         running = asyncio.ensure_future(worker.run())
         created = await flow.jobs.create(ANN, None, "email", 7, None, None)
