@@ -1,4 +1,4 @@
-"""Every test of this folder runs on every store, and by both of its doors."""
+"""Every test of this folder runs on every store, synchronously and asynchronously."""
 
 from __future__ import annotations
 
@@ -8,42 +8,42 @@ from pathlib import Path
 import pytest
 
 from semel.kernel.clock import Clock
-from tests.doors import AsyncDoor, Door
 from tests.fake_clock import FakeClock
+from tests.handles import AsyncStoreHandle, StoreHandle
 from tests.stores import CONFORMING, Kind
 
 
-class House:
-    """Opens doors to the stores of one place, and closes them all in the end."""
+class StoreHandles:
+    """Opens handles on the store of one directory, and closes them all in the end."""
 
-    def __init__(self, kind: Kind, place: Path, manner: type[Door]) -> None:
+    def __init__(self, kind: Kind, directory: Path, manner: type[StoreHandle]) -> None:
         self.kind = kind
-        self._place = place
+        self._directory = directory
         self._manner = manner
-        self._doors: list[Door] = []
+        self._handles: list[StoreHandle] = []
 
-    def open(self, clock: Clock, audit_on: bool = True) -> Door:
-        """A door to the records of this place: the same records each time, if the store can be shared."""
-        door = self._manner(self.kind.open(self._place, clock, audit_on))
-        self._doors.append(door)
-        return door
+    def open(self, clock: Clock, audit_on: bool = True) -> StoreHandle:
+        """A handle on the records of this directory: the same ones each time, if it can be shared."""
+        handle = self._manner(self.kind.open(self._directory, clock, audit_on))
+        self._handles.append(handle)
+        return handle
 
     def close(self) -> None:
-        for door in reversed(self._doors):
-            door.close()
+        for handle in reversed(self._handles):
+            handle.close()
 
 
 @pytest.fixture(params=CONFORMING, ids=lambda kind: kind.name)
 def kind(request: pytest.FixtureRequest) -> Kind:
-    found: Kind = request.param
-    return found
+    kind: Kind = request.param
+    return kind
 
 
-@pytest.fixture(params=[Door, AsyncDoor], ids=["sync", "async"])
-def house(request: pytest.FixtureRequest, kind: Kind, tmp_path: Path) -> Iterator[House]:
-    house = House(kind, tmp_path, request.param)
-    yield house
-    house.close()
+@pytest.fixture(params=[StoreHandle, AsyncStoreHandle], ids=["sync", "async"])
+def handles(request: pytest.FixtureRequest, kind: Kind, tmp_path: Path) -> Iterator[StoreHandles]:
+    handles = StoreHandles(kind, tmp_path, request.param)
+    yield handles
+    handles.close()
 
 
 @pytest.fixture
@@ -52,5 +52,5 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def door(house: House, clock: FakeClock) -> Door:
-    return house.open(clock)
+def handle(handles: StoreHandles, clock: FakeClock) -> StoreHandle:
+    return handles.open(clock)

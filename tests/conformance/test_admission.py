@@ -589,7 +589,7 @@ async def test_only_the_token_that_holds_the_lock_gives_it_back(world):
     clock.advance(10)
     present = await lock.take("acme")
     await lock.give_back("acme", late)
-    with pytest.raises(Problem, match="gate"):
+    with pytest.raises(Problem, match="lock"):
         await lock.take("acme")
     await lock.give_back("acme", present)
     await lock.take("acme")

@@ -25,8 +25,8 @@ from tests.commands import (
     retake,
     settle,
 )
-from tests.doors import Door
 from tests.fake_clock import FakeClock
+from tests.handles import StoreHandle
 from tests.situations import COMMANDS, COMMANDS_OF_OTHERS, SITUATIONS, Step
 
 
@@ -68,8 +68,8 @@ class Expected:
 class Pair:
     """A store and the specification, taken through the same steps at several addresses at once."""
 
-    def __init__(self, door: Door, clock: FakeClock, addresses: Iterable[Address]) -> None:
-        self.door = door
+    def __init__(self, handle: StoreHandle, clock: FakeClock, addresses: Iterable[Address]) -> None:
+        self.handle = handle
         self.clock = clock
         self.expected = {at: Expected() for at in addresses}
 
@@ -85,25 +85,25 @@ class Pair:
     def _sweep(self) -> None:
         for expected in self.expected.values():
             expected.sweep(self.clock.now_us())
-        while self.door.ask(Sweep()).more:
+        while self.handle.ask(Sweep()).more:
             pass
 
     def compare(self, at: Address, command: Command) -> None:
-        assert self.door.perform(command) == self.expected[at].perform(command, self.clock.now_us())
+        assert self.handle.perform(command) == self.expected[at].perform(command, self.clock.now_us())
 
     def compare_events(self) -> None:
-        events = self.door.ask(ReadEvents())
+        events = self.handle.ask(ReadEvents())
         assert [event.seq for event in events] == sorted({event.seq for event in events})
         for at, expected in self.expected.items():
             assert [event._replace(seq=0) for event in events if event.at == at] == expected.events
 
 
 @pytest.mark.parametrize("steps", SITUATIONS.values(), ids=SITUATIONS)
-def test_every_command_in_every_situation_does_what_the_specification_says(door, clock, steps):
+def test_every_command_in_every_situation_does_what_the_specification_says(handle, clock, steps):
     commands = {f"by the owner: {name}": command for name, command in COMMANDS.items()}
     commands |= {f"by another: {name}": command for name, command in COMMANDS_OF_OTHERS.items()}
     places = {Address("acme", "tool", name): command for name, command in commands.items()}
-    pair = Pair(door, clock, places)
+    pair = Pair(handle, clock, places)
     for step in steps:
         pair.take(step)
     for at, command in places.items():
@@ -112,23 +112,23 @@ def test_every_command_in_every_situation_does_what_the_specification_says(door,
     pair.compare_events()
 
 
-def test_an_absent_record_is_none_and_looking_does_not_make_one(door, clock):
+def test_an_absent_record_is_none_and_looking_does_not_make_one(handle, clock):
     for _ in range(2):
-        assert door.perform(look()) == Reply(None, clock.now_us(), False)
-    assert door.ask(ReadEvents()) == []
+        assert handle.perform(look()) == Reply(None, clock.now_us(), False)
+    assert handle.ask(ReadEvents()) == []
 
 
-def test_a_reply_tells_the_stores_own_time(door, clock):
+def test_a_reply_tells_the_stores_own_time(handle, clock):
     clock.advance(5)
-    reply = door.perform(claim(A))
+    reply = handle.perform(claim(A))
     assert reply.now_us == clock.now_us()
     assert reply.record.created_at == clock.now_us()
 
 
-def test_a_second_caller_reads_what_the_first_one_settled(door):
-    door.perform(claim(A))
-    settled = door.perform(settle(A)).record
-    reply = door.perform(claim(B))
+def test_a_second_caller_reads_what_the_first_one_settled(handle):
+    handle.perform(claim(A))
+    settled = handle.perform(settle(A)).record
+    reply = handle.perform(claim(B))
     assert (reply.record, reply.applied) == (settled, False)
 
 
@@ -153,44 +153,44 @@ REPEATED: dict[str, tuple[Command, ...]] = {
 
 
 @pytest.mark.parametrize("commands", REPEATED.values(), ids=REPEATED)
-def test_a_command_asked_again_gets_the_same_record_and_writes_no_second_event(door, commands):
-    first = [door.perform(command) for command in commands][-1]
-    events = door.ask(ReadEvents())
+def test_a_command_asked_again_gets_the_same_record_and_writes_no_second_event(handle, commands):
+    first = [handle.perform(command) for command in commands][-1]
+    events = handle.ask(ReadEvents())
     for _ in range(3):
-        assert door.perform(commands[-1]).record == first.record
-    assert door.ask(ReadEvents()) == events
+        assert handle.perform(commands[-1]).record == first.record
+    assert handle.ask(ReadEvents()) == events
 
 
-def test_a_later_entry_released_again_writes_no_second_event(door):
+def test_a_later_entry_released_again_writes_no_second_event(handle):
     for command in (claim(A), park(A), retake(A, B), release(B)):
-        door.perform(command)
-    events = door.ask(ReadEvents())
-    door.perform(release(B))
-    assert door.ask(ReadEvents()) == events
+        handle.perform(command)
+    events = handle.ask(ReadEvents())
+    handle.perform(release(B))
+    assert handle.ask(ReadEvents()) == events
 
 
 # --- fences --------------------------------------------------------------------------------------------
 
 
-def test_fences_rise_through_releases_clearings_windows_and_a_clock_that_was_set_back(door, clock):
+def test_fences_rise_through_releases_clearings_windows_and_a_clock_that_was_set_back(handle, clock):
     fences = []
 
     def entered(command: Command) -> None:
-        reply = door.perform(command)
+        reply = handle.perform(command)
         assert reply.applied
         assert reply.record is not None
         fences.append(reply.record.fence)
 
     entered(claim(A))
-    door.perform(release(A))
+    handle.perform(release(A))
     entered(claim(B))
     clock.advance(-7 * 86_400)
-    door.perform(park(B))
+    handle.perform(park(B))
     entered(retake(B, A))
-    door.perform(park(A))
-    door.perform(resolve(A, C, False, window_us=SECOND))
+    handle.perform(park(A))
+    handle.perform(resolve(A, C, False, window_us=SECOND))
     entered(claim(B))
-    door.perform(settle(B, window_us=SECOND))
+    handle.perform(settle(B, window_us=SECOND))
     clock.advance(1)
     entered(claim(C))
     assert fences == sorted(set(fences))
@@ -199,7 +199,7 @@ def test_fences_rise_through_releases_clearings_windows_and_a_clock_that_was_set
 # --- events --------------------------------------------------------------------------------------------
 
 
-def test_events_fold_to_the_record_at_every_moment(door, clock):
+def test_events_fold_to_the_record_at_every_moment(handle, clock):
     steps = (
         claim(A),
         renew(A),
@@ -212,22 +212,22 @@ def test_events_fold_to_the_record_at_every_moment(door, clock):
     )
     for step in steps:
         clock.advance(1)
-        record = door.perform(step).record
+        record = handle.perform(step).record
         assert record is not None
-        assert fold(door.ask(ReadEvents(record_id=record.request.id))) == told_by(record)
+        assert fold(handle.ask(ReadEvents(record_id=record.request.id))) == told_by(record)
 
 
-def test_without_audit_records_live_and_no_event_is_written(house, clock):
-    door = house.open(clock, audit_on=False)
-    door.perform(claim(A))
-    door.perform(settle(A))
+def test_without_audit_records_live_and_no_event_is_written(handles, clock):
+    handle = handles.open(clock, audit_on=False)
+    handle.perform(claim(A))
+    handle.perform(settle(A))
     clock.advance(WINDOW / SECOND)
-    assert door.ask(Sweep()).closed == 1
-    assert door.ask(ReadEvents()) == []
+    assert handle.ask(Sweep()).closed == 1
+    assert handle.ask(ReadEvents()) == []
 
 
-def test_without_audit_counted_answers_are_not_written_either(house, clock):
-    audited, silent = house.open(clock), house.open(clock, audit_on=False)
+def test_without_audit_counted_answers_are_not_written_either(handles, clock):
+    audited, silent = handles.open(clock), handles.open(clock, audit_on=False)
     audited.perform(claim(A))
     (event,) = audited.ask(ReadEvents())
     silent.ask(AppendEvents([event._replace(kind="dedup_hit")]))
@@ -251,76 +251,76 @@ ODD_TEXTS = {
 
 
 @pytest.mark.parametrize("text", ODD_TEXTS.values(), ids=ODD_TEXTS)
-def test_any_text_comes_back_as_it_was(door, text):
+def test_any_text_comes_back_as_it_was(handle, text):
     at = Address(f"t{text}", f"s{text}", f"k{text}")
     texts = dict.fromkeys(
         ("id", "tool", "version", "terms", "conversation", "step", "principal", "job_id"), text
     )
-    first = door.perform(claim(A, at, **texts))
+    first = handle.perform(claim(A, at, **texts))
     assert first.record.request._asdict() == {**claim(A, at).request._asdict(), **texts}
-    assert door.perform(look(at)).record == first.record
-    assert door.perform(park(A, at, note=text)).record.note == text
-    resolved = door.perform(resolve(A, B, True, at, by=text))
+    assert handle.perform(look(at)).record == first.record
+    assert handle.perform(park(A, at, note=text)).record.note == text
+    resolved = handle.perform(resolve(A, B, True, at, by=text))
     assert resolved.record.by == text
-    assert door.perform(look(at)).record == resolved.record
-    last = door.ask(ReadEvents())[-1]
+    assert handle.perform(look(at)).record == resolved.record
+    last = handle.ask(ReadEvents())[-1]
     assert (last.at, last.record_id, last.tool, last.conversation) == (at, text, text, text)
 
 
-def test_texts_that_differ_only_after_a_nul_or_in_case_are_different_keys(door):
+def test_texts_that_differ_only_after_a_nul_or_in_case_are_different_keys(handle):
     keys = ("k", "K", "k\x00", "k\x00a", "k\x00b", "k ", "k\u0301", "ḱ", "\ufb01", "fi")
     for number, key in enumerate(keys):
-        assert door.perform(claim(bytes([number]) * 16, Address("acme", "tool", key))).applied
+        assert handle.perform(claim(bytes([number]) * 16, Address("acme", "tool", key))).applied
     for number, key in enumerate(keys):
-        assert door.perform(look(Address("acme", "tool", key))).record.token == bytes([number]) * 16
+        assert handle.perform(look(Address("acme", "tool", key))).record.token == bytes([number]) * 16
 
 
 ALL_BYTES = bytes(range(256))
 
 
-def test_any_bytes_come_back_as_they_were(door):
-    reply = door.perform(claim(ALL_BYTES[:16], fingerprint=ALL_BYTES, arguments=ALL_BYTES))
+def test_any_bytes_come_back_as_they_were(handle):
+    reply = handle.perform(claim(ALL_BYTES[:16], fingerprint=ALL_BYTES, arguments=ALL_BYTES))
     assert (reply.record.request.fingerprint, reply.record.request.arguments) == (ALL_BYTES, ALL_BYTES)
-    assert door.perform(settle(ALL_BYTES[:16], outcome=ALL_BYTES)).applied
-    assert door.perform(look()).record.outcome == ALL_BYTES
+    assert handle.perform(settle(ALL_BYTES[:16], outcome=ALL_BYTES)).applied
+    assert handle.perform(look()).record.outcome == ALL_BYTES
 
 
-def test_tokens_are_compared_byte_by_byte(door):
-    door.perform(claim(b"\x00" * 16))
+def test_tokens_are_compared_byte_by_byte(handle):
+    handle.perform(claim(b"\x00" * 16))
     for other in (b"", b"\x00" * 15, b"\x00" * 15 + b"\x01", b"\x00" * 17, b"0" * 16):
-        assert not door.perform(settle(other)).applied
-    assert door.perform(settle(b"\x00" * 16)).applied
+        assert not handle.perform(settle(other)).applied
+    assert handle.perform(settle(b"\x00" * 16)).applied
 
 
 @pytest.mark.parametrize("outcome", [None, b"", b"\x00", b"null"])
-def test_no_outcome_and_an_empty_one_are_told_apart(door, outcome):
-    door.perform(claim(A))
-    door.perform(settle(A, outcome=outcome))
-    assert door.perform(look()).record.outcome == outcome
+def test_no_outcome_and_an_empty_one_are_told_apart(handle, outcome):
+    handle.perform(claim(A))
+    handle.perform(settle(A, outcome=outcome))
+    assert handle.perform(look()).record.outcome == outcome
 
 
-def test_an_outcome_of_a_megabyte_comes_back(door):
+def test_an_outcome_of_a_megabyte_comes_back(handle):
     outcome = ALL_BYTES * 4096
-    door.perform(claim(A, arguments=outcome))
-    door.perform(settle(A, outcome=outcome))
-    record = door.perform(claim(B)).record
+    handle.perform(claim(A, arguments=outcome))
+    handle.perform(settle(A, outcome=outcome))
+    record = handle.perform(claim(B)).record
     assert (record.outcome, record.request.arguments) == (outcome, outcome)
 
 
-def test_times_beyond_32_bits_and_beyond_a_floats_digits_are_exact(door, clock):
+def test_times_beyond_32_bits_and_beyond_a_floats_digits_are_exact(handle, clock):
     century = 100 * 366 * 86_400 * SECOND + 1
-    door.perform(claim(A, lease_us=century))
-    assert door.perform(look()).record.lease_until == clock.now_us() + century
-    door.perform(settle(A, window_us=2**60 + 1))
-    assert door.perform(look()).record.expires_at == clock.now_us() + 2**60 + 1
+    handle.perform(claim(A, lease_us=century))
+    assert handle.perform(look()).record.lease_until == clock.now_us() + century
+    handle.perform(settle(A, window_us=2**60 + 1))
+    assert handle.perform(look()).record.expires_at == clock.now_us() + 2**60 + 1
 
 
-def test_a_window_for_ever_never_closes(door, clock):
-    door.perform(claim(A))
-    door.perform(settle(A, window_us=None))
+def test_a_window_for_ever_never_closes(handle, clock):
+    handle.perform(claim(A))
+    handle.perform(settle(A, window_us=None))
     clock.advance(10_000 * 366 * 86_400)
-    assert door.ask(Sweep()).closed == 0
-    reply = door.perform(claim(B))
+    assert handle.ask(Sweep()).closed == 0
+    reply = handle.perform(claim(B))
     assert (reply.record.token, reply.applied) == (A, False)
 
 
@@ -339,18 +339,18 @@ NEIGHBOURS = [
 ]
 
 
-def test_records_of_other_tenants_scopes_and_keys_never_meet(door):
+def test_records_of_other_tenants_scopes_and_keys_never_meet(handle):
     for number, at in enumerate(NEIGHBOURS):
-        assert door.perform(claim(bytes([number]) * 16, at)).applied
+        assert handle.perform(claim(bytes([number]) * 16, at)).applied
     for number, at in enumerate(NEIGHBOURS):
-        assert door.perform(settle(bytes([number]) * 16, at, outcome=bytes([number]))).applied
+        assert handle.perform(settle(bytes([number]) * 16, at, outcome=bytes([number]))).applied
     for number, at in enumerate(NEIGHBOURS):
-        assert door.perform(look(at)).record.outcome == bytes([number])
+        assert handle.perform(look(at)).record.outcome == bytes([number])
 
 
 @pytest.mark.parametrize("at", NEIGHBOURS[1:])
-def test_the_owner_of_a_key_does_not_own_its_neighbour(door, at):
-    door.perform(claim(A, NEIGHBOURS[0]))
-    door.perform(claim(B, at))
+def test_the_owner_of_a_key_does_not_own_its_neighbour(handle, at):
+    handle.perform(claim(A, NEIGHBOURS[0]))
+    handle.perform(claim(B, at))
     for command in (renew(A, at), settle(A, at), park(A, at), release(A, at), retake(A, C, at)):
-        assert not door.perform(command).applied
+        assert not handle.perform(command).applied

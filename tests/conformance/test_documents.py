@@ -35,9 +35,9 @@ from semel.stores.documents import (
     score_on,
 )
 from tests.commands import A, claim, look
-from tests.conformance.conftest import House
-from tests.doors import Door
+from tests.conformance.conftest import StoreHandles
 from tests.fake_clock import PATIENCE_S, START_US, FakeClock
+from tests.handles import StoreHandle
 from tests.stores import CONFORMING, Kind
 
 T = TypeVar("T")
@@ -67,381 +67,393 @@ def commit(
     return Commit(tenant, tag or fresh(), expect or {}, put, drop, capacity)
 
 
-def written(door: Door, *put: Draft, tenant: str = "acme") -> list[Document]:
+def written(handle: StoreHandle, *put: Draft, tenant: str = "acme") -> list[Document]:
     """The documents as they stand after they were written."""
     asked = commit(*put, tenant=tenant)
-    assert door.ask(asked).done
+    assert handle.ask(asked).done
     return [Document(draft.id, draft.body, asked.tag, draft.entries) for draft in put]
 
 
-def fetched(door: Door, *ids: str, tenant: str = "acme") -> dict[str, Document]:
-    return dict(door.ask(Fetch(tenant, ids)).documents)
+def fetched(handle: StoreHandle, *ids: str, tenant: str = "acme") -> dict[str, Document]:
+    return dict(handle.ask(Fetch(tenant, ids)).documents)
 
 
-def scanned(door: Door, index: str, tenant: str = "acme", limit: int = 1_000) -> list[str]:
-    return [document.id for document in door.ask(Scan(tenant, index, limit)).documents]
+def scanned(handle: StoreHandle, index: str, tenant: str = "acme", limit: int = 1_000) -> list[str]:
+    return [document.id for document in handle.ask(Scan(tenant, index, limit)).documents]
 
 
 # --- weight ----------------------------------------------------------------------------------------------
 
 
-def test_a_tenants_documents_weigh_what_their_bodies_have(door):
-    assert door.ask(Weigh("acme")) == 0
-    written(door, Draft("run-1", b"x" * MEBIBYTE, on("runs")), Draft("job-1", b"12345"))
-    written(door, Draft("run-1", b"another tenant's"), tenant="other")
-    assert door.ask(Weigh("acme")) == MEBIBYTE + 5
-    written(door, Draft("run-1", b"shorter", on("runs")))
-    assert door.ask(Weigh("acme")) == 12
-    assert not door.ask(commit(Draft("job-2", b"refused"), expect={"run-1": None})).done
+def test_a_tenants_documents_weigh_what_their_bodies_have(handle):
+    assert handle.ask(Weigh("acme")) == 0
+    written(handle, Draft("run-1", b"x" * MEBIBYTE, on("runs")), Draft("job-1", b"12345"))
+    written(handle, Draft("run-1", b"another tenant's"), tenant="other")
+    assert handle.ask(Weigh("acme")) == MEBIBYTE + 5
+    written(handle, Draft("run-1", b"shorter", on("runs")))
+    assert handle.ask(Weigh("acme")) == 12
+    assert not handle.ask(commit(Draft("job-2", b"refused"), expect={"run-1": None})).done
     repeated = commit(Draft("job-3", b"once"))
-    assert door.ask(repeated).done
-    assert door.ask(repeated).done
-    assert door.ask(Weigh("acme")) == 16
-    assert door.ask(commit(Draft("job-1", b""), drop=("run-1", "none"))).done
-    assert door.ask(Weigh("acme")) == 4
+    assert handle.ask(repeated).done
+    assert handle.ask(repeated).done
+    assert handle.ask(Weigh("acme")) == 16
+    assert handle.ask(commit(Draft("job-1", b""), drop=("run-1", "none"))).done
+    assert handle.ask(Weigh("acme")) == 4
 
 
 # --- writing and reading ---------------------------------------------------------------------------------
 
 
-def test_a_document_comes_back_as_it_was_written(door):
+def test_a_document_comes_back_as_it_was_written(handle):
     draft = Draft("run-1", b"body", (Entry("runs", 7), Entry("due", 9)))
     asked = commit(draft)
-    assert door.ask(asked) == Committed(True, START_US, {})
+    assert handle.ask(asked) == Committed(True, START_US, {})
     document = Document("run-1", b"body", asked.tag, (Entry("runs", 7), Entry("due", 9)))
-    answer = door.ask(Fetch("acme", ("run-1",)))
+    answer = handle.ask(Fetch("acme", ("run-1",)))
     assert (answer.documents, answer.now_us) == ({"run-1": document}, START_US)
-    (same,) = door.ask(Scan("acme", "runs", 10)).documents
+    (same,) = handle.ask(Scan("acme", "runs", 10)).documents
     assert same == document
     assert score_on(same, "due") == 9
 
 
-def test_what_comes_back_has_the_types_that_it_was_written_with(door):
-    written(door, Draft("run-1", b"body", on("runs", 7)))
-    (document,) = fetched(door, "run-1").values()
+def test_what_comes_back_has_the_types_that_it_was_written_with(handle):
+    written(handle, Draft("run-1", b"body", on("runs", 7)))
+    (document,) = fetched(handle, "run-1").values()
     assert type(document) is Document
     assert [type(entry) for entry in document.entries] == [Entry]
     assert [type(part) for part in (*document[:3], *document.entries[0])] == [str, bytes, str, str, int]
 
 
-def test_places_come_back_in_the_order_in_which_they_were_given(door):
+def test_places_come_back_in_the_order_in_which_they_were_given(handle):
     entries = (Entry("z", 3), Entry("a", 1), Entry("m", 2))
-    written(door, Draft("run-1", b"", entries))
-    assert fetched(door, "run-1")["run-1"].entries == entries
+    written(handle, Draft("run-1", b"", entries))
+    assert fetched(handle, "run-1")["run-1"].entries == entries
 
 
-def test_fetching_leaves_out_what_is_absent_and_tells_each_document_once(door):
-    one, two = written(door, Draft("one", b"1"), Draft("two", b"2"))
-    assert fetched(door, "two", "none", "one", "two") == {"one": one, "two": two}
-    assert fetched(door, "none") == {}
-    assert fetched(door) == {}
+def test_fetching_leaves_out_what_is_absent_and_tells_each_document_once(handle):
+    one, two = written(handle, Draft("one", b"1"), Draft("two", b"2"))
+    assert fetched(handle, "two", "none", "one", "two") == {"one": one, "two": two}
+    assert fetched(handle, "none") == {}
+    assert fetched(handle) == {}
 
 
-def test_all_documents_of_a_commit_are_written_with_its_tag(door):
+def test_all_documents_of_a_commit_are_written_with_its_tag(handle):
     asked = commit(*(Draft(f"job-{number}", b"j", on("jobs", number)) for number in range(20)))
-    assert door.ask(asked).done
-    documents = door.ask(Scan("acme", "jobs", 100)).documents
+    assert handle.ask(asked).done
+    documents = handle.ask(Scan("acme", "jobs", 100)).documents
     assert {document.tag for document in documents} == {asked.tag}
     assert len(documents) == 20
 
 
-def test_an_unconditional_commit_replaces_what_is_there_and_its_tag(door):
-    (before,) = written(door, Draft("run-1", b"before"))
-    (after,) = written(door, Draft("run-1", b"after"))
-    assert fetched(door, "run-1") == {"run-1": after}
+def test_an_unconditional_commit_replaces_what_is_there_and_its_tag(handle):
+    (before,) = written(handle, Draft("run-1", b"before"))
+    (after,) = written(handle, Draft("run-1", b"after"))
+    assert fetched(handle, "run-1") == {"run-1": after}
     assert before.tag != after.tag
 
 
-def test_a_commit_without_writes_judges_and_changes_nothing(door):
-    (document,) = written(door, Draft("run-1", b"x"))
-    assert door.ask(commit()).done
-    assert door.ask(commit(expect={"run-1": document.tag, "run-2": None})).done
-    assert not door.ask(commit(expect={"run-1": None})).done
-    assert fetched(door, "run-1", "run-2") == {"run-1": document}
+def test_a_commit_without_writes_judges_and_changes_nothing(handle):
+    (document,) = written(handle, Draft("run-1", b"x"))
+    assert handle.ask(commit()).done
+    assert handle.ask(commit(expect={"run-1": document.tag, "run-2": None})).done
+    assert not handle.ask(commit(expect={"run-1": None})).done
+    assert fetched(handle, "run-1", "run-2") == {"run-1": document}
 
 
 @pytest.mark.parametrize("body", [b"", b"\x00", b"\xff\x00\xfe", b'{"a":"\xc3\xa9"}', bytes(range(256))])
-def test_any_bytes_are_a_body(door, body):
-    (document,) = written(door, Draft("run-1", body, on("runs")))
-    assert fetched(door, "run-1") == {"run-1": document}
-    assert door.ask(Scan("acme", "runs", 1)).documents[0].body == body
+def test_any_bytes_are_a_body(handle, body):
+    (document,) = written(handle, Draft("run-1", body, on("runs")))
+    assert fetched(handle, "run-1") == {"run-1": document}
+    assert handle.ask(Scan("acme", "runs", 1)).documents[0].body == body
 
 
 @pytest.mark.parametrize("size", [2 * MEBIBYTE, 4 * MEBIBYTE])
-def test_a_body_of_mebibytes_comes_back(door, size):
+def test_a_body_of_mebibytes_comes_back(handle, size):
     body = (bytes(range(256)) * (size // 256 + 1))[:size]
-    written(door, Draft("run-1", body, on("runs")), Draft("run-2", body[::-1]))
-    assert fetched(door, "run-1")["run-1"].body == body
-    assert door.ask(Scan("acme", "runs", 1)).documents[0].body == body
-    assert fetched(door, "run-2")["run-2"].body == body[::-1]
+    written(handle, Draft("run-1", body, on("runs")), Draft("run-2", body[::-1]))
+    assert fetched(handle, "run-1")["run-1"].body == body
+    assert handle.ask(Scan("acme", "runs", 1)).documents[0].body == body
+    assert fetched(handle, "run-2")["run-2"].body == body[::-1]
 
 
-def test_a_document_may_stand_in_many_indexes(door):
+def test_a_document_may_stand_in_many_indexes(handle):
     entries = tuple(Entry(f"index-{number}", number) for number in range(50))
-    written(door, Draft("run-1", b"", entries))
-    assert all(scanned(door, entry.index_name) == ["run-1"] for entry in entries)
-    written(door, Draft("run-1", b"", entries[:1]))
-    assert [entry.index_name for entry in entries if door.ask(Count("acme", entry.index_name))] == ["index-0"]
+    written(handle, Draft("run-1", b"", entries))
+    assert all(scanned(handle, entry.index_name) == ["run-1"] for entry in entries)
+    written(handle, Draft("run-1", b"", entries[:1]))
+    assert [entry.index_name for entry in entries if handle.ask(Count("acme", entry.index_name))] == [
+        "index-0"
+    ]
 
 
 # --- expectations ----------------------------------------------------------------------------------------
 
 
-def test_what_was_expected_to_be_absent_and_is_lets_the_commit_pass(door):
-    assert door.ask(commit(Draft("key", b"1"), expect={"key": None})).done
-    assert fetched(door, "key")["key"].body == b"1"
+def test_what_was_expected_to_be_absent_and_is_lets_the_commit_pass(handle):
+    assert handle.ask(commit(Draft("key", b"1"), expect={"key": None})).done
+    assert fetched(handle, "key")["key"].body == b"1"
 
 
-def test_what_was_expected_to_be_absent_and_is_there_is_found_and_nothing_is_written(door):
-    (present,) = written(door, Draft("key", b"1", on("keys", 4)))
-    answer = door.ask(commit(Draft("key", b"2"), Draft("run", b"r", on("runs")), expect={"key": None}))
+def test_what_was_expected_to_be_absent_and_is_there_is_found_and_nothing_is_written(handle):
+    (present,) = written(handle, Draft("key", b"1", on("keys", 4)))
+    answer = handle.ask(commit(Draft("key", b"2"), Draft("run", b"r", on("runs")), expect={"key": None}))
     assert answer == Committed(False, START_US, {"key": present})
-    assert fetched(door, "key", "run") == {"key": present}
-    assert scanned(door, "runs") == []
+    assert fetched(handle, "key", "run") == {"key": present}
+    assert scanned(handle, "runs") == []
 
 
-def test_a_document_with_the_tag_that_was_seen_is_replaced(door):
-    (seen,) = written(door, Draft("run", b"1"))
-    assert door.ask(commit(Draft("run", b"2"), expect={"run": seen.tag})).done
-    assert fetched(door, "run")["run"].body == b"2"
+def test_a_document_with_the_tag_that_was_seen_is_replaced(handle):
+    (seen,) = written(handle, Draft("run", b"1"))
+    assert handle.ask(commit(Draft("run", b"2"), expect={"run": seen.tag})).done
+    assert fetched(handle, "run")["run"].body == b"2"
 
 
-def test_a_document_that_was_written_since_it_was_seen_is_found(door):
-    (seen,) = written(door, Draft("run", b"1"))
-    (newer,) = written(door, Draft("run", b"1"))
-    answer = door.ask(commit(Draft("run", b"2"), expect={"run": seen.tag}))
+def test_a_document_that_was_written_since_it_was_seen_is_found(handle):
+    (seen,) = written(handle, Draft("run", b"1"))
+    (newer,) = written(handle, Draft("run", b"1"))
+    answer = handle.ask(commit(Draft("run", b"2"), expect={"run": seen.tag}))
     assert answer == Committed(False, START_US, {"run": newer})
-    assert fetched(door, "run") == {"run": newer}
+    assert fetched(handle, "run") == {"run": newer}
 
 
-def test_a_document_that_was_seen_and_is_gone_is_found_as_none(door):
-    (seen,) = written(door, Draft("run", b"1"))
-    assert door.ask(commit(drop=("run",))).done
-    answer = door.ask(commit(Draft("run", b"2"), expect={"run": seen.tag}))
+def test_a_document_that_was_seen_and_is_gone_is_found_as_none(handle):
+    (seen,) = written(handle, Draft("run", b"1"))
+    assert handle.ask(commit(drop=("run",))).done
+    answer = handle.ask(commit(Draft("run", b"2"), expect={"run": seen.tag}))
     assert answer == Committed(False, START_US, {"run": None})
-    assert fetched(door, "run") == {}
+    assert fetched(handle, "run") == {}
 
 
-def test_found_has_every_unmet_expectation_and_no_other(door):
-    kept, changed, there = written(door, Draft("kept", b"k"), Draft("changed", b"c"), Draft("there", b"t"))
+def test_found_has_every_unmet_expectation_and_no_other(handle):
+    kept, changed, there = written(handle, Draft("kept", b"k"), Draft("changed", b"c"), Draft("there", b"t"))
     expect = {"kept": kept.tag, "changed": fresh(), "there": None, "gone": fresh(), "absent": None}
-    answer = door.ask(commit(Draft("run", b"r"), expect=expect))
+    answer = handle.ask(commit(Draft("run", b"r"), expect=expect))
     assert answer == Committed(False, START_US, {"changed": changed, "there": there, "gone": None})
-    assert fetched(door, "run") == {}
+    assert fetched(handle, "run") == {}
 
 
-def test_a_refused_commit_neither_writes_moves_nor_drops_anything(door):
-    before = written(door, Draft("run", b"r", on("runs", 1)), Draft("key", b"k", on("keys", 2)))
+def test_a_refused_commit_neither_writes_moves_nor_drops_anything(handle):
+    before = written(handle, Draft("run", b"r", on("runs", 1)), Draft("key", b"k", on("keys", 2)))
     attempt = commit(
         Draft("run", b"other", on("done", 9)),
         Draft("new", b"n", on("runs", 3)),
         expect={"key": None},
         drop=("key",),
     )
-    assert not door.ask(attempt).done
-    assert fetched(door, "run", "key", "new") == {document.id: document for document in before}
-    assert (scanned(door, "runs"), scanned(door, "keys"), scanned(door, "done")) == (["run"], ["key"], [])
+    assert not handle.ask(attempt).done
+    assert fetched(handle, "run", "key", "new") == {document.id: document for document in before}
+    assert (scanned(handle, "runs"), scanned(handle, "keys"), scanned(handle, "done")) == (
+        ["run"],
+        ["key"],
+        [],
+    )
 
 
-def test_tags_are_compared_whole(door):
-    (seen,) = written(door, Draft("run", b"1"))
+def test_tags_are_compared_whole(handle):
+    (seen,) = written(handle, Draft("run", b"1"))
     for close in (seen.tag[:-1], seen.tag + "0", seen.tag.swapcase() + "x", ""):
-        assert door.ask(commit(expect={"run": close})).unexpected == {"run": seen}
+        assert handle.ask(commit(expect={"run": close})).unexpected == {"run": seen}
 
 
 # --- repeats ---------------------------------------------------------------------------------------------
 
 
-def test_a_commit_asked_again_is_done_and_writes_nothing_again(door):
+def test_a_commit_asked_again_is_done_and_writes_nothing_again(handle):
     first = commit(
         Draft("run", b"1", on("runs", 1)),
         Draft("job", b"1", on("jobs", 1)),
         expect={"run": None, "job": None},
     )
-    assert door.ask(first).done
-    (job,) = written(door, Draft("job", b"2", on("jobs", 2)))
-    assert door.ask(first) == Committed(True, START_US, {})
-    assert fetched(door, "run", "job")["job"] == job
-    assert door.ask(Count("acme", "jobs")) == 1
+    assert handle.ask(first).done
+    (job,) = written(handle, Draft("job", b"2", on("jobs", 2)))
+    assert handle.ask(first) == Committed(True, START_US, {})
+    assert fetched(handle, "run", "job")["job"] == job
+    assert handle.ask(Count("acme", "jobs")) == 1
 
 
-def test_a_repeat_is_recognised_by_the_tag_and_not_by_what_it_would_write(door):
+def test_a_repeat_is_recognised_by_the_tag_and_not_by_what_it_would_write(handle):
     asked = commit(Draft("run", b"1", on("runs", 1)))
-    assert door.ask(asked).done
-    assert door.ask(commit(Draft("run", b"2", on("runs", 2)), tag=asked.tag)).done
-    assert fetched(door, "run")["run"] == Document("run", b"1", asked.tag, on("runs", 1))
+    assert handle.ask(asked).done
+    assert handle.ask(commit(Draft("run", b"2", on("runs", 2)), tag=asked.tag)).done
+    assert fetched(handle, "run")["run"] == Document("run", b"1", asked.tag, on("runs", 1))
 
 
-def test_a_repeat_does_not_drop_what_was_written_since(door):
-    written(door, Draft("job", b"old"))
+def test_a_repeat_does_not_drop_what_was_written_since(handle):
+    written(handle, Draft("job", b"old"))
     asked = commit(Draft("run", b"1"), drop=("job",))
-    assert door.ask(asked).done
-    (job,) = written(door, Draft("job", b"new"))
-    assert door.ask(asked).done
-    assert fetched(door, "job") == {"job": job}
+    assert handle.ask(asked).done
+    (job,) = written(handle, Draft("job", b"new"))
+    assert handle.ask(asked).done
+    assert fetched(handle, "job") == {"job": job}
 
 
-def test_a_repeat_is_recognised_in_a_full_house(door):
+def test_a_repeat_is_recognised_in_a_full_house(handle):
     asked = commit(Draft("run", b"1", on("slots")), expect={"run": None}, capacity=(Capacity("slots", 1),))
-    assert door.ask(asked).done
-    assert door.ask(asked) == Committed(True, START_US, {})
-    assert door.ask(Count("acme", "slots")) == 1
+    assert handle.ask(asked).done
+    assert handle.ask(asked) == Committed(True, START_US, {})
+    assert handle.ask(Count("acme", "slots")) == 1
 
 
-def test_only_the_first_document_of_a_commit_tells_a_repeat(door):
+def test_only_the_first_document_of_a_commit_tells_a_repeat(handle):
     asked = commit(Draft("run", b"1"), Draft("job", b"1"))
-    assert door.ask(asked).done
+    assert handle.ask(asked).done
     swapped = commit(Draft("new", b"2"), Draft("job", b"2"), tag=asked.tag)
-    assert door.ask(swapped).done
-    assert fetched(door, "new", "job")["job"].body == b"2"
-    assert fetched(door, "new")["new"].body == b"2"
+    assert handle.ask(swapped).done
+    assert fetched(handle, "new", "job")["job"].body == b"2"
+    assert fetched(handle, "new")["new"].body == b"2"
 
 
-def test_the_same_tag_with_another_tenant_is_another_commit(door):
+def test_the_same_tag_with_another_tenant_is_another_commit(handle):
     asked = commit(Draft("run", b"1"))
-    assert door.ask(asked).done
-    assert door.ask(commit(Draft("run", b"2"), tag=asked.tag, tenant="globex")).done
-    assert fetched(door, "run", tenant="globex")["run"].body == b"2"
+    assert handle.ask(asked).done
+    assert handle.ask(commit(Draft("run", b"2"), tag=asked.tag, tenant="globex")).done
+    assert fetched(handle, "run", tenant="globex")["run"].body == b"2"
 
 
-def test_a_commit_that_was_replaced_since_is_no_longer_recognised(door):
+def test_a_commit_that_was_replaced_since_is_no_longer_recognised(handle):
     asked = commit(Draft("run", b"1"), expect={"run": None})
-    assert door.ask(asked).done
-    (newer,) = written(door, Draft("run", b"2"))
-    assert door.ask(asked) == Committed(False, START_US, {"run": newer})
+    assert handle.ask(asked).done
+    (newer,) = written(handle, Draft("run", b"2"))
+    assert handle.ask(asked) == Committed(False, START_US, {"run": newer})
 
 
-def test_a_commit_that_only_drops_finds_its_document_gone_when_asked_again(door):
-    (seen,) = written(door, Draft("run", b"1"))
+def test_a_commit_that_only_drops_finds_its_document_gone_when_asked_again(handle):
+    (seen,) = written(handle, Draft("run", b"1"))
     asked = commit(expect={"run": seen.tag}, drop=("run",))
-    assert door.ask(asked).done
-    assert door.ask(asked) == Committed(False, START_US, {"run": None})
+    assert handle.ask(asked).done
+    assert handle.ask(asked) == Committed(False, START_US, {"run": None})
 
 
 # --- capacity -----------------------------------------------------------------------------------------------
 
 
-def test_there_is_room_while_fewer_than_the_limit_stand_on_the_index(door):
+def test_there_is_room_while_fewer_than_the_limit_stand_on_the_index(handle):
     capacity = Capacity("slots", 3)
     answers = [
-        door.ask(commit(Draft(f"run-{n}", b"", on("slots", n)), capacity=(capacity,))) for n in range(5)
+        handle.ask(commit(Draft(f"run-{n}", b"", on("slots", n)), capacity=(capacity,))) for n in range(5)
     ]
     assert answers == [Committed(True, START_US, {})] * 3 + [Committed(False, START_US, {}, capacity, 3)] * 2
-    assert scanned(door, "slots") == ["run-0", "run-1", "run-2"]
+    assert scanned(handle, "slots") == ["run-0", "run-1", "run-2"]
 
 
-def test_a_commit_without_room_writes_nothing(door):
-    before = written(door, Draft("run-0", b"", on("slots")), Draft("job", b"", on("jobs")))
+def test_a_commit_without_room_writes_nothing(handle):
+    before = written(handle, Draft("run-0", b"", on("slots")), Draft("job", b"", on("jobs")))
     attempt = commit(
         Draft("run-1", b"", on("slots")), Draft("key", b""), drop=("job",), capacity=(Capacity("slots", 1),)
     )
-    assert not door.ask(attempt).done
-    assert fetched(door, "run-0", "run-1", "job", "key") == {document.id: document for document in before}
-    assert scanned(door, "jobs") == ["job"]
+    assert not handle.ask(attempt).done
+    assert fetched(handle, "run-0", "run-1", "job", "key") == {document.id: document for document in before}
+    assert scanned(handle, "jobs") == ["job"]
 
 
-def test_room_is_counted_before_the_commit_also_for_one_who_stands_there_already(door):
-    written(door, Draft("run", b"1", on("slots")))
+def test_room_is_counted_before_the_commit_also_for_one_who_stands_there_already(handle):
+    written(handle, Draft("run", b"1", on("slots")))
     capacity = Capacity("slots", 1)
-    assert door.ask(commit(Draft("run", b"2", on("slots")), capacity=(capacity,))).full == capacity
-    assert door.ask(commit(drop=("run",), capacity=(capacity,))).full == capacity
-    assert fetched(door, "run")["run"].body == b"1"
+    assert handle.ask(commit(Draft("run", b"2", on("slots")), capacity=(capacity,))).full == capacity
+    assert handle.ask(commit(drop=("run",), capacity=(capacity,))).full == capacity
+    assert fetched(handle, "run")["run"].body == b"1"
 
 
-def test_many_may_enter_at_once_where_there_is_room_for_one(door):
+def test_many_may_enter_at_once_where_there_is_room_for_one(handle):
     """A condition on what was before, not on what will be: a run enters with all that belongs to it."""
     drafts = [Draft(f"run-{number}", b"", on("slots")) for number in range(3)]
-    assert door.ask(commit(*drafts, capacity=(Capacity("slots", 1),))).done
-    assert door.ask(Count("acme", "slots")) == 3
+    assert handle.ask(commit(*drafts, capacity=(Capacity("slots", 1),))).done
+    assert handle.ask(Count("acme", "slots")) == 3
 
 
 @pytest.mark.parametrize("limit", [0, 1, 2, 5])
-def test_a_full_index_is_counted_exactly_also_where_the_limit_was_lowered(door, limit):
-    written(door, *(Draft(f"run-{number}", b"", on("slots", number)) for number in range(5)))
-    answer = door.ask(commit(Draft("run", b""), capacity=(Capacity("slots", limit),)))
+def test_a_full_index_is_counted_exactly_also_where_the_limit_was_lowered(handle, limit):
+    written(handle, *(Draft(f"run-{number}", b"", on("slots", number)) for number in range(5)))
+    answer = handle.ask(commit(Draft("run", b""), capacity=(Capacity("slots", limit),)))
     assert answer == Committed(False, START_US, {}, Capacity("slots", limit), 5)
 
 
-def test_a_limit_of_zero_is_never_room(door):
+def test_a_limit_of_zero_is_never_room(handle):
     capacity = Capacity("slots", 0)
-    assert door.ask(commit(Draft("run", b""), capacity=(capacity,))) == Committed(
+    assert handle.ask(commit(Draft("run", b""), capacity=(capacity,))) == Committed(
         False, START_US, {}, capacity, 0
     )
 
 
-def test_the_first_full_index_of_several_is_told(door):
-    written(door, Draft("run", b"", (Entry("small", 1), Entry("large", 1))))
+def test_the_first_full_index_of_several_is_told(handle):
+    written(handle, Draft("run", b"", (Entry("small", 1), Entry("large", 1))))
     capacities = (Capacity("empty", 1), Capacity("large", 2), Capacity("small", 1), Capacity("large", 1))
-    assert door.ask(commit(Draft("new", b""), capacity=capacities)) == Committed(
+    assert handle.ask(commit(Draft("new", b""), capacity=capacities)) == Committed(
         False, START_US, {}, capacities[2], 1
     )
-    assert door.ask(commit(Draft("new", b""), capacity=capacities[:2])).done
+    assert handle.ask(commit(Draft("new", b""), capacity=capacities[:2])).done
 
 
-def test_expectations_are_judged_before_any_room(door):
-    (run,) = written(door, Draft("run", b"", on("slots")))
-    answer = door.ask(commit(Draft("run", b"2"), expect={"run": None}, capacity=(Capacity("slots", 1),)))
+def test_expectations_are_judged_before_any_room(handle):
+    (run,) = written(handle, Draft("run", b"", on("slots")))
+    answer = handle.ask(commit(Draft("run", b"2"), expect={"run": None}, capacity=(Capacity("slots", 1),)))
     assert answer == Committed(False, START_US, {"run": run}, None, 0)
 
 
-def test_who_leaves_the_index_makes_room(door):
+def test_who_leaves_the_index_makes_room(handle):
     capacity = (Capacity("slots", 1),)
-    written(door, Draft("one", b"", on("slots")))
-    written(door, Draft("one", b"", on("done")))
-    assert door.ask(commit(Draft("two", b"", on("slots")), capacity=capacity)).done
-    assert door.ask(commit(drop=("two",))).done
-    assert door.ask(commit(Draft("three", b"", on("slots")), capacity=capacity)).done
+    written(handle, Draft("one", b"", on("slots")))
+    written(handle, Draft("one", b"", on("done")))
+    assert handle.ask(commit(Draft("two", b"", on("slots")), capacity=capacity)).done
+    assert handle.ask(commit(drop=("two",))).done
+    assert handle.ask(commit(Draft("three", b"", on("slots")), capacity=capacity)).done
 
 
 # --- entries ----------------------------------------------------------------------------------------------
 
 
-def test_a_replacement_moves_the_document_to_its_new_places(door):
-    written(door, Draft("job", b"1", (Entry("due", 5), Entry("jobs", 1))))
-    written(door, Draft("job", b"2", (Entry("jobs", 8), Entry("done", 9))))
-    assert (scanned(door, "due"), scanned(door, "jobs"), scanned(door, "done")) == ([], ["job"], ["job"])
-    assert list(door.ask(Scan("acme", "jobs", 10, upto=7)).documents) == []
-    assert door.ask(Scan("acme", "jobs", 10)).documents[0].entries == (Entry("jobs", 8), Entry("done", 9))
+def test_a_replacement_moves_the_document_to_its_new_places(handle):
+    written(handle, Draft("job", b"1", (Entry("due", 5), Entry("jobs", 1))))
+    written(handle, Draft("job", b"2", (Entry("jobs", 8), Entry("done", 9))))
+    assert (scanned(handle, "due"), scanned(handle, "jobs"), scanned(handle, "done")) == (
+        [],
+        ["job"],
+        ["job"],
+    )
+    assert list(handle.ask(Scan("acme", "jobs", 10, upto=7)).documents) == []
+    assert handle.ask(Scan("acme", "jobs", 10)).documents[0].entries == (Entry("jobs", 8), Entry("done", 9))
 
 
-def test_a_replacement_without_places_stands_nowhere(door):
-    written(door, Draft("job", b"1", (Entry("due", 5), Entry("jobs", 1))))
-    (nowhere,) = written(door, Draft("job", b"2"))
-    assert (scanned(door, "due"), door.ask(Count("acme", "jobs"))) == ([], 0)
-    assert fetched(door, "job") == {"job": nowhere}
+def test_a_replacement_without_places_stands_nowhere(handle):
+    written(handle, Draft("job", b"1", (Entry("due", 5), Entry("jobs", 1))))
+    (nowhere,) = written(handle, Draft("job", b"2"))
+    assert (scanned(handle, "due"), handle.ask(Count("acme", "jobs"))) == ([], 0)
+    assert fetched(handle, "job") == {"job": nowhere}
 
 
-def test_a_replacement_at_the_same_places_stands_there_once_with_its_new_body(door):
+def test_a_replacement_at_the_same_places_stands_there_once_with_its_new_body(handle):
     for body in (b"1", b"2", b"3"):
-        (document,) = written(door, Draft("job", body, on("jobs", 4)))
-    assert list(door.ask(Scan("acme", "jobs", 10)).documents) == [document]
-    assert door.ask(Count("acme", "jobs")) == 1
+        (document,) = written(handle, Draft("job", body, on("jobs", 4)))
+    assert list(handle.ask(Scan("acme", "jobs", 10)).documents) == [document]
+    assert handle.ask(Count("acme", "jobs")) == 1
 
 
-def test_a_dropped_document_is_gone_from_every_index(door):
-    written(door, Draft("job", b"1", (Entry("due", 5), Entry("jobs", 1))), Draft("other", b"", on("jobs", 2)))
-    assert door.ask(commit(drop=("job",))).done
-    assert fetched(door, "job") == {}
-    assert (scanned(door, "due"), scanned(door, "jobs")) == ([], ["other"])
+def test_a_dropped_document_is_gone_from_every_index(handle):
+    written(
+        handle, Draft("job", b"1", (Entry("due", 5), Entry("jobs", 1))), Draft("other", b"", on("jobs", 2))
+    )
+    assert handle.ask(commit(drop=("job",))).done
+    assert fetched(handle, "job") == {}
+    assert (scanned(handle, "due"), scanned(handle, "jobs")) == ([], ["other"])
 
 
-def test_dropping_what_is_absent_does_nothing(door):
-    assert door.ask(commit(drop=("none", "none"))).done
-    assert door.ask(commit(Draft("run", b"1"), drop=("none",))).done
-    assert list(fetched(door, "run", "none")) == ["run"]
+def test_dropping_what_is_absent_does_nothing(handle):
+    assert handle.ask(commit(drop=("none", "none"))).done
+    assert handle.ask(commit(Draft("run", b"1"), drop=("none",))).done
+    assert list(fetched(handle, "run", "none")) == ["run"]
 
 
-def test_what_is_dropped_and_put_in_one_commit_is_put(door):
-    written(door, Draft("run", b"1", on("runs", 1)))
-    assert door.ask(commit(Draft("run", b"2", on("done", 2)), drop=("run",))).done
-    assert fetched(door, "run")["run"].body == b"2"
-    assert (scanned(door, "runs"), scanned(door, "done")) == ([], ["run"])
+def test_what_is_dropped_and_put_in_one_commit_is_put(handle):
+    written(handle, Draft("run", b"1", on("runs", 1)))
+    assert handle.ask(commit(Draft("run", b"2", on("done", 2)), drop=("run",))).done
+    assert fetched(handle, "run")["run"].body == b"2"
+    assert (scanned(handle, "runs"), scanned(handle, "done")) == ([], ["run"])
 
 
-def test_the_last_of_two_drafts_of_one_document_stands(door):
-    assert door.ask(commit(Draft("run", b"1", on("first")), Draft("run", b"2", on("second")))).done
-    assert fetched(door, "run")["run"].body == b"2"
-    assert (scanned(door, "first"), scanned(door, "second")) == ([], ["run"])
+def test_the_last_of_two_drafts_of_one_document_stands(handle):
+    assert handle.ask(commit(Draft("run", b"1", on("first")), Draft("run", b"2", on("second")))).done
+    assert fetched(handle, "run")["run"].body == b"2"
+    assert (scanned(handle, "first"), scanned(handle, "second")) == ([], ["run"])
 
 
 # --- scanning --------------------------------------------------------------------------------------------
@@ -470,11 +482,11 @@ INDEX = [
 ]
 
 
-def fill(door: Door) -> None:
+def fill(handle: StoreHandle) -> None:
     """The index is as above, and the ids of two that share a name are told apart by their scores."""
     drafts = [Draft(name(entry), b"", on("index", entry[0])) for entry in INDEX]
     for draft in sorted(drafts, key=lambda draft: draft.id[::-1]):
-        written(door, draft)
+        written(handle, draft)
 
 
 def name(entry: tuple[int, str]) -> str:
@@ -485,10 +497,10 @@ def name(entry: tuple[int, str]) -> str:
 IDS = [name(entry) for entry in INDEX]
 
 
-def test_an_index_is_scanned_by_score_then_byte_by_byte(door):
-    fill(door)
-    assert scanned(door, "index") == IDS
-    newest = door.ask(Scan("acme", "index", 100, newest=True)).documents
+def test_an_index_is_scanned_by_score_then_byte_by_byte(handle):
+    fill(handle)
+    assert scanned(handle, "index") == IDS
+    newest = handle.ask(Scan("acme", "index", 100, newest=True)).documents
     assert [document.id for document in newest] == IDS[::-1]
 
 
@@ -520,10 +532,10 @@ UPTO = [None, -HIGHEST, -2, 0, 1, 2, 9, START_US, HIGHEST]
 
 @pytest.mark.parametrize("newest", [False, True], ids=["oldest", "newest"])
 @pytest.mark.parametrize("limit", [1, 2, 7, 100])
-def test_after_upto_and_limit_choose_their_part_in_every_combination(door, newest, limit):
-    fill(door)
+def test_after_upto_and_limit_choose_their_part_in_every_combination(handle, newest, limit):
+    fill(handle)
     for after, upto in itertools.product(AFTER, UPTO):
-        answer = door.ask(Scan("acme", "index", limit, newest, after, upto))
+        answer = handle.ask(Scan("acme", "index", limit, newest, after, upto))
         assert [document.id for document in answer.documents] == expected(limit, newest, after, upto), (
             after,
             upto,
@@ -533,104 +545,104 @@ def test_after_upto_and_limit_choose_their_part_in_every_combination(door, newes
 
 @pytest.mark.parametrize("newest", [False, True], ids=["oldest", "newest"])
 @pytest.mark.parametrize("limit", [1, 3, 5])
-def test_pages_show_every_document_once(door, newest, limit):
-    fill(door)
+def test_pages_show_every_document_once(handle, newest, limit):
+    fill(handle)
     seen: list[str] = []
     after = None
-    while page := door.ask(Scan("acme", "index", limit, newest, after)).documents:
+    while page := handle.ask(Scan("acme", "index", limit, newest, after)).documents:
         assert len(page) <= limit
         seen += [document.id for document in page]
         after = (score_on(page[-1], "index"), page[-1].id)
     assert seen == (IDS[::-1] if newest else IDS)
 
 
-def test_a_limit_of_nothing_shows_nothing(door):
-    written(door, Draft("run", b"", on("runs")))
-    assert list(door.ask(Scan("acme", "runs", 0)).documents) == []
-    assert list(door.ask(Scan("acme", "runs", 0, newest=True)).documents) == []
+def test_a_limit_of_nothing_shows_nothing(handle):
+    written(handle, Draft("run", b"", on("runs")))
+    assert list(handle.ask(Scan("acme", "runs", 0)).documents) == []
+    assert list(handle.ask(Scan("acme", "runs", 0, newest=True)).documents) == []
 
 
-def test_an_empty_index_is_empty(door):
-    answer = door.ask(Scan("acme", "nothing", 10))
+def test_an_empty_index_is_empty(handle):
+    answer = handle.ask(Scan("acme", "nothing", 10))
     assert (list(answer.documents), answer.now_us) == ([], START_US)
-    assert door.ask(Count("acme", "nothing")) == 0
+    assert handle.ask(Count("acme", "nothing")) == 0
 
 
-def test_a_scan_shows_other_places_of_its_documents_but_goes_by_its_own(door):
-    written(door, Draft("a", b"", (Entry("one", 1), Entry("two", 20))))
-    written(door, Draft("b", b"", (Entry("one", 2), Entry("two", 10))))
-    assert (scanned(door, "one"), scanned(door, "two")) == (["a", "b"], ["b", "a"])
-    assert len(door.ask(Scan("acme", "two", 10)).documents[0].entries) == 2
+def test_a_scan_shows_other_places_of_its_documents_but_goes_by_its_own(handle):
+    written(handle, Draft("a", b"", (Entry("one", 1), Entry("two", 20))))
+    written(handle, Draft("b", b"", (Entry("one", 2), Entry("two", 10))))
+    assert (scanned(handle, "one"), scanned(handle, "two")) == (["a", "b"], ["b", "a"])
+    assert len(handle.ask(Scan("acme", "two", 10)).documents[0].entries) == 2
 
 
-def test_counting_counts_every_document_of_the_index_and_no_other(door):
-    written(door, *(Draft(f"run-{number}", b"", on("runs", number % 3)) for number in range(40)))
-    written(door, Draft("job", b"", on("jobs")), Draft("nowhere", b""))
-    assert (door.ask(Count("acme", "runs")), door.ask(Count("acme", "jobs"))) == (40, 1)
+def test_counting_counts_every_document_of_the_index_and_no_other(handle):
+    written(handle, *(Draft(f"run-{number}", b"", on("runs", number % 3)) for number in range(40)))
+    written(handle, Draft("job", b"", on("jobs")), Draft("nowhere", b""))
+    assert (handle.ask(Count("acme", "runs")), handle.ask(Count("acme", "jobs"))) == (40, 1)
 
 
 # --- tenants ---------------------------------------------------------------------------------------------
 
 
-def test_two_tenants_do_not_meet(door):
-    (ours,) = written(door, Draft("run", b"ours", on("runs", 1)))
-    (theirs,) = written(door, Draft("run", b"theirs", on("runs", 2)), tenant="globex")
-    assert fetched(door, "run") == {"run": ours}
-    assert fetched(door, "run", tenant="globex") == {"run": theirs}
-    assert list(door.ask(Scan("globex", "runs", 10)).documents) == [theirs]
-    assert door.ask(commit(drop=("run",), tenant="globex", expect={"run": theirs.tag})).done
-    assert fetched(door, "run") == {"run": ours}
-    assert (door.ask(Count("acme", "runs")), door.ask(Count("globex", "runs"))) == (1, 0)
+def test_two_tenants_do_not_meet(handle):
+    (ours,) = written(handle, Draft("run", b"ours", on("runs", 1)))
+    (theirs,) = written(handle, Draft("run", b"theirs", on("runs", 2)), tenant="globex")
+    assert fetched(handle, "run") == {"run": ours}
+    assert fetched(handle, "run", tenant="globex") == {"run": theirs}
+    assert list(handle.ask(Scan("globex", "runs", 10)).documents) == [theirs]
+    assert handle.ask(commit(drop=("run",), tenant="globex", expect={"run": theirs.tag})).done
+    assert fetched(handle, "run") == {"run": ours}
+    assert (handle.ask(Count("acme", "runs")), handle.ask(Count("globex", "runs"))) == (1, 0)
 
 
-def test_what_one_tenant_has_takes_no_room_from_another(door):
-    written(door, Draft("run", b"", on("slots")), tenant="globex")
-    assert door.ask(
+def test_what_one_tenant_has_takes_no_room_from_another(handle):
+    written(handle, Draft("run", b"", on("slots")), tenant="globex")
+    assert handle.ask(
         commit(Draft("run", b"", on("slots")), expect={"run": None}, capacity=(Capacity("slots", 1),))
     ).done
 
 
-def due(door: Door, index: str, upto: int | None = None) -> list[str]:
-    told: Sequence[str] = door.ask(Tenants(index, upto))
+def due(handle: StoreHandle, index: str, upto: int | None = None) -> list[str]:
+    told: Sequence[str] = handle.ask(Tenants(index, upto))
     return sorted(told)
 
 
-def test_tenants_are_those_with_something_at_a_score_of_at_most_upto(door):
-    written(door, *(Draft(f"job-{number}", b"", on("due", number)) for number in (5, 9, 900)))
-    written(door, Draft("job", b"", on("due", 7)), tenant="globex")
-    written(door, Draft("job", b"", on("other", 1)), tenant="initech")
-    assert (due(door, "due", 4), due(door, "due", 5), due(door, "due", 6)) == ([], ["acme"], ["acme"])
-    assert due(door, "due", 7) == due(door, "due", HIGHEST) == ["acme", "globex"]
-    assert (due(door, "other", 1), due(door, "nothing", HIGHEST)) == (["initech"], [])
+def test_tenants_are_those_with_something_at_a_score_of_at_most_upto(handle):
+    written(handle, *(Draft(f"job-{number}", b"", on("due", number)) for number in (5, 9, 900)))
+    written(handle, Draft("job", b"", on("due", 7)), tenant="globex")
+    written(handle, Draft("job", b"", on("other", 1)), tenant="initech")
+    assert (due(handle, "due", 4), due(handle, "due", 5), due(handle, "due", 6)) == ([], ["acme"], ["acme"])
+    assert due(handle, "due", 7) == due(handle, "due", HIGHEST) == ["acme", "globex"]
+    assert (due(handle, "other", 1), due(handle, "nothing", HIGHEST)) == (["initech"], [])
 
 
-def test_tenants_are_told_by_the_stores_clock_unless_a_score_is_given(door, clock):
-    written(door, Draft("job", b"", on("due", START_US + 1_000_000)))
-    assert due(door, "due") == []
+def test_tenants_are_told_by_the_stores_clock_unless_a_score_is_given(handle, clock):
+    written(handle, Draft("job", b"", on("due", START_US + 1_000_000)))
+    assert due(handle, "due") == []
     clock.advance(0.999_999)
-    assert due(door, "due") == []
+    assert due(handle, "due") == []
     clock.advance(0.000_001)
-    assert due(door, "due") == ["acme"]
+    assert due(handle, "due") == ["acme"]
 
 
-def test_a_tenant_is_no_longer_told_once_its_documents_have_left_the_index(door):
-    written(door, Draft("one", b"", on("due", 1)), Draft("two", b"", on("due", 5)))
-    assert door.ask(commit(drop=("one",))).done
-    assert (due(door, "due", 1), due(door, "due", 5)) == ([], ["acme"])
-    written(door, Draft("two", b"", on("due", 9)))
-    assert (due(door, "due", 5), due(door, "due", 9)) == ([], ["acme"])
-    written(door, Draft("two", b""))
-    assert due(door, "due", HIGHEST) == []
+def test_a_tenant_is_no_longer_told_once_its_documents_have_left_the_index(handle):
+    written(handle, Draft("one", b"", on("due", 1)), Draft("two", b"", on("due", 5)))
+    assert handle.ask(commit(drop=("one",))).done
+    assert (due(handle, "due", 1), due(handle, "due", 5)) == ([], ["acme"])
+    written(handle, Draft("two", b"", on("due", 9)))
+    assert (due(handle, "due", 5), due(handle, "due", 9)) == ([], ["acme"])
+    written(handle, Draft("two", b""))
+    assert due(handle, "due", HIGHEST) == []
 
 
-def test_many_tenants_are_all_told_once(door):
+def test_many_tenants_are_all_told_once(handle):
     names = [f"tenant-{number:03}" for number in range(120)]
     for number, tenant in enumerate(names):
         written(
-            door, Draft("one", b"", on("due", number)), Draft("two", b"", on("due", number)), tenant=tenant
+            handle, Draft("one", b"", on("due", number)), Draft("two", b"", on("due", number)), tenant=tenant
         )
-    assert due(door, "due", HIGHEST) == names
-    assert due(door, "due", 59) == names[:60]
+    assert due(handle, "due", HIGHEST) == names
+    assert due(handle, "due", 59) == names[:60]
 
 
 # --- names -----------------------------------------------------------------------------------------------
@@ -672,68 +684,70 @@ HOSTILE = [
 ]
 
 
-def test_any_text_is_an_id(door):
+def test_any_text_is_an_id(handle):
     documents = [
-        document for text in HOSTILE for document in written(door, Draft(text, text.encode(), on("all")))
+        document for text in HOSTILE for document in written(handle, Draft(text, text.encode(), on("all")))
     ]
-    assert fetched(door, *HOSTILE) == {document.id: document for document in documents}
-    assert scanned(door, "all") == sorted(HOSTILE)
+    assert fetched(handle, *HOSTILE) == {document.id: document for document in documents}
+    assert scanned(handle, "all") == sorted(HOSTILE)
     expect = {document.id: document.tag for document in documents}
-    assert door.ask(commit(expect=expect, drop=tuple(HOSTILE))).done
-    assert fetched(door, *HOSTILE) == {}
-    assert door.ask(Count("acme", "all")) == 0
+    assert handle.ask(commit(expect=expect, drop=tuple(HOSTILE))).done
+    assert fetched(handle, *HOSTILE) == {}
+    assert handle.ask(Count("acme", "all")) == 0
 
 
-def test_any_text_is_the_name_of_a_index(door):
+def test_any_text_is_the_name_of_a_index(handle):
     for number, text in enumerate(HOSTILE):
-        written(door, Draft(f"run-{number}", b"", on(text, number)))
-    assert [scanned(door, text) for text in HOSTILE] == [[f"run-{number}"] for number in range(len(HOSTILE))]
-    assert [door.ask(Count("acme", text)) for text in HOSTILE] == [1] * len(HOSTILE)
-    assert [due(door, text, HIGHEST) for text in HOSTILE] == [["acme"]] * len(HOSTILE)
-    full = [door.ask(commit(capacity=(Capacity(text, 1),))).full for text in HOSTILE]
+        written(handle, Draft(f"run-{number}", b"", on(text, number)))
+    assert [scanned(handle, text) for text in HOSTILE] == [
+        [f"run-{number}"] for number in range(len(HOSTILE))
+    ]
+    assert [handle.ask(Count("acme", text)) for text in HOSTILE] == [1] * len(HOSTILE)
+    assert [due(handle, text, HIGHEST) for text in HOSTILE] == [["acme"]] * len(HOSTILE)
+    full = [handle.ask(commit(capacity=(Capacity(text, 1),))).full for text in HOSTILE]
     assert full == [Capacity(text, 1) for text in HOSTILE]
 
 
-def test_any_text_is_a_tenant(door):
+def test_any_text_is_a_tenant(handle):
     for text in HOSTILE:
-        written(door, Draft("run", text.encode(), on("runs")), tenant=text)
-    bodies = [fetched(door, "run", tenant=text)["run"].body for text in HOSTILE]
+        written(handle, Draft("run", text.encode(), on("runs")), tenant=text)
+    bodies = [fetched(handle, "run", tenant=text)["run"].body for text in HOSTILE]
     assert bodies == [text.encode() for text in HOSTILE]
-    assert [scanned(door, "runs", tenant=text) for text in HOSTILE] == [["run"]] * len(HOSTILE)
-    assert due(door, "runs", HIGHEST) == sorted(HOSTILE)
+    assert [scanned(handle, "runs", tenant=text) for text in HOSTILE] == [["run"]] * len(HOSTILE)
+    assert due(handle, "runs", HIGHEST) == sorted(HOSTILE)
 
 
-def test_names_that_would_run_together_are_told_apart(door):
+def test_names_that_would_run_together_are_told_apart(handle):
     pairs = [("a", "b:c"), ("a:b", "c"), ("a", "b c"), ("a b", "c"), ("ab", "c"), ("a", "bc"), ("", "abc")]
     for tenant, id_ in pairs:
-        written(door, Draft(id_, f"{tenant}|{id_}".encode(), on(id_)), tenant=tenant)
+        written(handle, Draft(id_, f"{tenant}|{id_}".encode(), on(id_)), tenant=tenant)
     for tenant, id_ in pairs:
-        assert fetched(door, id_, tenant=tenant)[id_].body == f"{tenant}|{id_}".encode()
-        assert scanned(door, id_, tenant=tenant) == [id_]
+        assert fetched(handle, id_, tenant=tenant)[id_].body == f"{tenant}|{id_}".encode()
+        assert scanned(handle, id_, tenant=tenant) == [id_]
 
 
-def test_documents_and_records_of_one_name_do_not_meet(door):
+def test_documents_and_records_of_one_name_do_not_meet(handle):
     at = Address("acme", "tool", "run")
-    door.perform(claim(A, at))
-    written(door, Draft("run", b"body", on("tool")))
-    record = door.perform(look(at)).record
+    handle.perform(claim(A, at))
+    written(handle, Draft("run", b"body", on("tool")))
+    record = handle.perform(look(at)).record
     assert record is not None
-    assert door.ask(commit(drop=("run",))).done
-    assert door.perform(look(at)).record == record
-    assert len(door.ask(ReadEvents())) == 1
+    assert handle.ask(commit(drop=("run",))).done
+    assert handle.perform(look(at)).record == record
+    assert len(handle.ask(ReadEvents())) == 1
 
 
 # --- the store's clock -----------------------------------------------------------------------------------
 
 
-def test_every_answer_tells_the_stores_own_time(door, clock):
+def test_every_answer_tells_the_stores_own_time(handle, clock):
     clock.advance(1.5)
     now_us = clock.now_us()
-    assert door.ask(commit(Draft("run", b""))).now_us == now_us
-    assert door.ask(commit(expect={"run": None})).now_us == now_us
-    assert door.ask(commit(capacity=(Capacity("slots", 0),))).now_us == now_us
-    assert door.ask(Fetch("acme", ("run",))).now_us == now_us
-    assert door.ask(Scan("acme", "runs", 1)).now_us == now_us
+    assert handle.ask(commit(Draft("run", b""))).now_us == now_us
+    assert handle.ask(commit(expect={"run": None})).now_us == now_us
+    assert handle.ask(commit(capacity=(Capacity("slots", 0),))).now_us == now_us
+    assert handle.ask(Fetch("acme", ("run",))).now_us == now_us
+    assert handle.ask(Scan("acme", "runs", 1)).now_us == now_us
 
 
 # --- several handles -------------------------------------------------------------------------------------
@@ -744,8 +758,8 @@ shared_only = pytest.mark.parametrize(
 
 
 @shared_only
-def test_what_one_handle_wrote_another_reads_and_replaces_at_once(house, clock):
-    one, other = house.open(clock), house.open(clock)
+def test_what_one_handle_wrote_another_reads_and_replaces_at_once(handles, clock):
+    one, other = handles.open(clock), handles.open(clock)
     (seen,) = written(one, Draft("run", b"1", on("runs", 1)))
     assert fetched(other, "run") == {"run": seen}
     assert other.ask(commit(Draft("run", b"2", on("done", 2)), expect={"run": seen.tag})).done
@@ -754,18 +768,18 @@ def test_what_one_handle_wrote_another_reads_and_replaces_at_once(house, clock):
 
 
 @shared_only
-def test_a_repeat_is_recognised_by_another_handle(house, clock):
+def test_a_repeat_is_recognised_by_another_handle(handles, clock):
     asked = commit(Draft("run", b"1", on("slots")), expect={"run": None}, capacity=(Capacity("slots", 1),))
-    assert house.open(clock).ask(asked).done
-    assert house.open(clock).ask(asked).done
+    assert handles.open(clock).ask(asked).done
+    assert handles.open(clock).ask(asked).done
 
 
 @shared_only
-def test_documents_outlive_the_handle_that_wrote_them(house, clock):
-    first = house.open(clock)
+def test_documents_outlive_the_handle_that_wrote_them(handles, clock):
+    first = handles.open(clock)
     (document,) = written(first, Draft("run", b"1", on("runs", 1)))
     first.store.close()
-    second = house.open(clock)
+    second = handles.open(clock)
     assert fetched(second, "run") == {"run": document}
     assert scanned(second, "runs") == ["run"]
 
@@ -782,11 +796,13 @@ def test_documents_outlive_the_handle_that_wrote_them(house, clock):
     ],
     ids=lambda query: type(query).__name__,
 )
-def test_a_closed_store_says_that_it_is_unavailable(house: House, clock: FakeClock, query: Query[object]):
-    door = house.open(clock)
-    door.store.close()
+def test_a_closed_store_says_that_it_is_unavailable(
+    handles: StoreHandles, clock: FakeClock, query: Query[object]
+):
+    handle = handles.open(clock)
+    handle.store.close()
     with pytest.raises(StoreUnavailable):
-        door.ask(query)
+        handle.ask(query)
 
 
 # --- races -----------------------------------------------------------------------------------------------
@@ -974,52 +990,52 @@ def told(key: str, tenant: str = "acme") -> Event:
     )  # fmt: skip
 
 
-def heard(door: Door, tenant: str = "acme") -> list[Event]:
+def heard(handle: StoreHandle, tenant: str = "acme") -> list[Event]:
     """The tenant's events of all lanes, without the numbers that the store gave them."""
-    lanes = (door.ask(ReadEvents(tenant=tenant, lane=lane)) for lane in range(door.store.lanes))
+    lanes = (handle.ask(ReadEvents(tenant=tenant, lane=lane)) for lane in range(handle.store.lanes))
     return [event._replace(seq=0) for lane in lanes for event in lane]
 
 
-def test_the_events_of_a_commit_are_in_the_audit_log_in_their_order(door: Door) -> None:
+def test_the_events_of_a_commit_are_in_the_audit_log_in_their_order(handle: StoreHandle) -> None:
     events = (told("job_1"), told("job_2")._replace(digest=b"", note="", by="bob"))
-    assert door.ask(Commit("acme", fresh(), {}, (Draft("a", b"1"),), events=events)).done
-    assert heard(door) == [*events]
-    assert door.ask(ReadEvents(record_id="job_2"))[0]._replace(seq=0) == events[1]
+    assert handle.ask(Commit("acme", fresh(), {}, (Draft("a", b"1"),), events=events)).done
+    assert heard(handle) == [*events]
+    assert handle.ask(ReadEvents(record_id="job_2"))[0]._replace(seq=0) == events[1]
 
 
-def test_a_commit_that_only_drops_tells_its_events_too(door: Door) -> None:
-    written(door, Draft("a", b"1"))
-    assert door.ask(Commit("acme", fresh(), {}, drop=("a",), events=(told("job_1"),))).done
-    assert heard(door) == [told("job_1")]
+def test_a_commit_that_only_drops_tells_its_events_too(handle: StoreHandle) -> None:
+    written(handle, Draft("a", b"1"))
+    assert handle.ask(Commit("acme", fresh(), {}, drop=("a",), events=(told("job_1"),))).done
+    assert heard(handle) == [told("job_1")]
 
 
-def test_a_commit_that_is_refused_tells_nothing(door: Door) -> None:
-    written(door, Draft("a", b"1", on("full")))
+def test_a_commit_that_is_refused_tells_nothing(handle: StoreHandle) -> None:
+    written(handle, Draft("a", b"1", on("full")))
     events = (told("job_1"),)
-    assert not door.ask(Commit("acme", fresh(), {"a": None}, (Draft("a", b"2"),), events=events)).done
+    assert not handle.ask(Commit("acme", fresh(), {"a": None}, (Draft("a", b"2"),), events=events)).done
     full = Commit("acme", fresh(), {}, (Draft("b", b"2"),), capacity=(Capacity("full", 1),), events=events)
-    assert not door.ask(full).done
-    assert heard(door) == []
+    assert not handle.ask(full).done
+    assert heard(handle) == []
 
 
-def test_a_commit_that_is_repeated_tells_its_events_once(door: Door) -> None:
+def test_a_commit_that_is_repeated_tells_its_events_once(handle: StoreHandle) -> None:
     asked = Commit("acme", fresh(), {"a": None}, (Draft("a", b"1"),), events=(told("job_1"),))
-    assert door.ask(asked).done
-    assert door.ask(asked).done
-    assert heard(door) == [told("job_1")]
+    assert handle.ask(asked).done
+    assert handle.ask(asked).done
+    assert heard(handle) == [told("job_1")]
 
 
-def test_events_of_commits_and_of_records_are_one_sealed_chain(door: Door) -> None:
-    door.perform(claim(A))
-    assert door.ask(Commit("acme", fresh(), {}, (Draft("a", b"1"),), events=(told("job_1"),))).done
-    for lane in range(door.store.lanes):
-        door.ask(SealEvents(lane=lane))
-    report = verify(door.store, tenants=("acme",))
+def test_events_of_commits_and_of_records_are_one_sealed_chain(handle: StoreHandle) -> None:
+    handle.perform(claim(A))
+    assert handle.ask(Commit("acme", fresh(), {}, (Draft("a", b"1"),), events=(told("job_1"),))).done
+    for lane in range(handle.store.lanes):
+        handle.ask(SealEvents(lane=lane))
+    report = verify(handle.store, tenants=("acme",))
     assert report.whole
     assert (report.events, report.unsealed) == (2, 0)
 
 
-def test_a_store_without_audit_keeps_no_events_of_commits(house: House, clock: FakeClock) -> None:
-    door = house.open(clock, audit_on=False)
-    assert door.ask(Commit("acme", fresh(), {}, (Draft("a", b"1"),), events=(told("job_1"),))).done
-    assert heard(door) == []
+def test_a_store_without_audit_keeps_no_events_of_commits(handles: StoreHandles, clock: FakeClock) -> None:
+    handle = handles.open(clock, audit_on=False)
+    assert handle.ask(Commit("acme", fresh(), {}, (Draft("a", b"1"),), events=(told("job_1"),))).done
+    assert heard(handle) == []

@@ -46,7 +46,7 @@ async def listed(flow: Flow, limit: int = 50, **wanted: str) -> list[str]:
     ids: list[str] = []
     after = None
     while True:
-        page = await flow.job_desk.list("acme", JobFilter(**wanted), after, limit)
+        page = await flow.job_admin.list("acme", JobFilter(**wanted), after, limit)
         assert len(page.items) <= limit
         ids += [item["job_id"] for item in page.items]
         if (after := page.next_after) is None:
@@ -74,7 +74,7 @@ async def test_jobs_are_listed_newest_first_by_status_topic_and_run(world, clock
         assert await listed(flow, limit, run_id=run_id, status="waiting") == [of_run["b"]]
     assert await listed(flow, status="leased") == await listed(flow, topic="v") == []
     assert await listed(flow, run_id="run_" + "0" * 32) == await listed(flow, run_id=made[0]) == []
-    assert (await flow.job_desk.list("globex", JobFilter(), None, 50)).items == []
+    assert (await flow.job_admin.list("globex", JobFilter(), None, 50)).items == []
 
 
 @played
@@ -95,9 +95,9 @@ async def test_whatever_is_live_can_be_cancelled_and_the_same_again_is_a_replay(
     flow = world.flow(clock)
     job_id = await create(flow, approval=True if live == "waiting" else None)
     leases = (await flow.jobs.lease(BEN, ["t"], 1, 60, None))["jobs"] if live == "leased" else []
-    first = await flow.job_desk.cancel(ANN, job_id)
+    first = await flow.job_admin.cancel(ANN, job_id)
     assert (orjson.loads(first.body)["status"], first.replayed) == ("cancelled", False)
-    again = await flow.job_desk.cancel(BEN, job_id)
+    again = await flow.job_admin.cancel(BEN, job_id)
     assert (again.body, again.replayed) == (first.body, True)
     assert (await flow.jobs.lease(BEN, ["t"], 5, 60, None))["jobs"] == []
     for lease in leases:
@@ -111,11 +111,11 @@ async def test_whatever_is_live_can_be_cancelled_and_the_same_again_is_a_replay(
 async def test_what_has_ended_is_not_cancelled_nor_is_another_tenants(world, clock):
     flow = world.flow(clock)
     job_id = await create(flow)
-    assert (await told(flow.job_desk.cancel(Caller("globex", "ann"), job_id)))[0] == "job_not_found"
+    assert (await told(flow.job_admin.cancel(Caller("globex", "ann"), job_id)))[0] == "job_not_found"
     (lease,) = (await flow.jobs.lease(BEN, ["t"], 1, 60, None))["jobs"]
     await flow.jobs.result(BEN, job_id, lease["fence"], "succeeded", 5, None)
     with pytest.raises(Problem, match="ended as succeeded"):
-        await flow.job_desk.cancel(ANN, job_id)
+        await flow.job_admin.cancel(ANN, job_id)
     assert (await flow.jobs.get("acme", job_id))["result"] == 5
 
 
@@ -128,7 +128,7 @@ async def test_a_run_goes_on_without_a_cancelled_job_and_fails_in_the_end(world,
         {"id": "c", "topic": "c", "depends_on": ["a"]},
     )
     run_id, jobs = await start(flow, *steps)
-    await flow.job_desk.cancel(BEN, jobs["a"])
+    await flow.job_admin.cancel(BEN, jobs["a"])
     run = await flow.runs.get("acme", run_id)
     assert [step["status"] for step in run["steps"]] == ["cancelled", "queued", "skipped"]
     assert run["status"] == "running"
@@ -147,7 +147,7 @@ async def test_of_a_cancel_and_a_result_in_the_same_moment_one_is_heard(world, c
         run_id, jobs = await start(one, {"id": "a", "topic": "a"})
         (lease,) = (await one.jobs.lease(BEN, ["a"], 1, 60, None))["jobs"]
         words = await asyncio.gather(
-            told(one.job_desk.cancel(ANN, jobs["a"])),
+            told(one.job_admin.cancel(ANN, jobs["a"])),
             told(other.jobs.result(BEN, jobs["a"], lease["fence"], "succeeded", 5, None)),
         )
         run = await one.runs.get("acme", run_id)

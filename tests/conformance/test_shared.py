@@ -11,9 +11,9 @@ from semel.kernel.clock import SYSTEM
 from semel.kernel.record import Address, State
 from semel.stores.base import ReadEvents, ReadSeals, SealEvents, Sweep
 from tests.commands import AT, LEASE, SECOND, A, B, claim, look, retake, settle
-from tests.conformance.conftest import House
-from tests.doors import Door
+from tests.conformance.conftest import StoreHandles
 from tests.fake_clock import PATIENCE_S, FakeClock
+from tests.handles import StoreHandle
 from tests.stores import CONFORMING, Kind
 
 
@@ -24,12 +24,12 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 
 
 @pytest.fixture
-def two_doors(house: House, clock: FakeClock) -> tuple[Door, Door]:
-    return house.open(clock), house.open(clock)
+def two_handles(handles: StoreHandles, clock: FakeClock) -> tuple[StoreHandle, StoreHandle]:
+    return handles.open(clock), handles.open(clock)
 
 
-def test_what_one_handle_wrote_the_other_reads_at_once(two_doors):
-    one, other = two_doors
+def test_what_one_handle_wrote_the_other_reads_at_once(two_handles):
+    one, other = two_handles
     one.perform(claim(A))
     assert not other.perform(claim(B)).applied
     settled = one.perform(settle(A)).record
@@ -38,16 +38,16 @@ def test_what_one_handle_wrote_the_other_reads_at_once(two_doors):
     assert len(one.ask(ReadEvents())) == 2
 
 
-def test_what_was_written_outlives_the_handle(house, clock, two_doors):
-    one, _ = two_doors
+def test_what_was_written_outlives_the_handle(handles, clock, two_handles):
+    one, _ = two_handles
     one.perform(claim(A))
     settled = one.perform(settle(A)).record
     one.store.close()
-    assert house.open(clock).perform(look()).record == settled
+    assert handles.open(clock).perform(look()).record == settled
 
 
-def test_all_handles_share_one_secret_and_other_stores_have_another(two_doors, kind, tmp_path_factory):
-    one, other = two_doors
+def test_all_handles_share_one_secret_and_other_stores_have_another(two_handles, kind, tmp_path_factory):
+    one, other = two_handles
     assert len(one.store.secret_key) == 32
     assert one.store.secret_key == other.store.secret_key
     stranger = kind.open(tmp_path_factory.mktemp("elsewhere"), FakeClock(seed=1), True)
@@ -55,8 +55,8 @@ def test_all_handles_share_one_secret_and_other_stores_have_another(two_doors, k
     stranger.close()
 
 
-def test_a_lease_holds_for_the_other_handle_too(two_doors, clock):
-    one, other = two_doors
+def test_a_lease_holds_for_the_other_handle_too(two_handles, clock):
+    one, other = two_handles
     one.perform(claim(A))
     clock.advance((LEASE - 1) / SECOND)
     assert not other.perform(retake(A, B)).applied
@@ -65,19 +65,19 @@ def test_a_lease_holds_for_the_other_handle_too(two_doors, clock):
     assert not one.perform(settle(A)).applied
 
 
-def test_two_sweepers_write_one_event_for_each_record(two_doors, clock):
-    one, other = two_doors
+def test_two_sweepers_write_one_event_for_each_record(two_handles, clock):
+    one, other = two_handles
     for number in range(20):
         one.perform(claim(bytes([number]) * 16, Address("acme", "tool", f"key-{number}")))
     clock.advance(LEASE / SECOND)
-    swept = [door.ask(Sweep(limit=3)).lapsed for _ in range(20) for door in two_doors]
+    swept = [handle.ask(Sweep(limit=3)).lapsed for _ in range(20) for handle in two_handles]
     assert sum(swept) == 20
     kinds = [event.kind for event in other.ask(ReadEvents())]
     assert (kinds.count("claimed"), kinds.count("lapsed")) == (20, 20)
 
 
-def test_two_sealers_make_one_chain(two_doors):
-    one, other = two_doors
+def test_two_sealers_make_one_chain(two_handles):
+    one, other = two_handles
     one.perform(claim(A))
     first = one.ask(SealEvents())
     other.perform(settle(A))
@@ -93,8 +93,8 @@ def test_two_sealers_make_one_chain(two_doors):
     assert second.hash == chain(first.hash, 2, events[1:])
 
 
-def test_who_waits_here_is_woken_by_what_another_handle_settles(house):
-    one, other = house.open(SYSTEM), house.open(SYSTEM)
+def test_who_waits_here_is_woken_by_what_another_handle_settles(handles):
+    one, other = handles.open(SYSTEM), handles.open(SYSTEM)
     one.perform(claim(A))
     waiter = other.store.waiters.add(AT)
     other.store.watch()
@@ -104,8 +104,8 @@ def test_who_waits_here_is_woken_by_what_another_handle_settles(house):
     other.store.waiters.remove(AT, waiter)
 
 
-def test_who_waits_on_an_event_loop_is_woken_by_what_another_handle_settles(house):
-    one, other = house.open(SYSTEM), house.open(SYSTEM)
+def test_who_waits_on_an_event_loop_is_woken_by_what_another_handle_settles(handles):
+    one, other = handles.open(SYSTEM), handles.open(SYSTEM)
     one.perform(claim(A))
 
     async def wait() -> bool:

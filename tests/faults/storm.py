@@ -44,7 +44,7 @@ FRESH_PER_S, NEAR = 12, 8
 # Between two calls of a caller, most of which are replays.
 PAUSE_S = 0.01
 
-DOORS = ("main thread", "threads", "tasks")
+CALLS_FROM = ("main thread", "threads", "tasks")
 
 # How long a caller that was asked to end may take before it is killed.
 GRACE_S = 3.0
@@ -110,7 +110,7 @@ class Caller:
         return payment(
             self._bank,
             policy,
-            asynchronous=self._told["door"] == "tasks",
+            asynchronous=self._told["calls_from"] == "tasks",
             before=self._fate((Declined, TimeoutError)),
             after=self._fate((TimeoutError,)),
         )
@@ -144,10 +144,10 @@ class Caller:
 
     def run(self) -> None:
         signal.signal(signal.SIGTERM, self.end)
-        doors = {"main thread": self._alone, "threads": self._in_threads, "tasks": self._in_tasks}
+        loops = {"main thread": self._alone, "threads": self._in_threads, "tasks": self._in_tasks}
         while not self._stopping:
             try:
-                doors[self._told["door"]]()
+                loops[self._told["calls_from"]]()
             except (KeyboardInterrupt, asyncio.CancelledError):
                 pass  # it came between two calls
         self._ledger.close()
@@ -315,7 +315,7 @@ class Storm:
             "answers": self.answers.path,
             "seed": self._chance.random(),
             "began": self._began,
-            "door": self._chance.choice(DOORS),
+            "calls_from": self._chance.choice(CALLS_FROM),
             "closes_in_handler": self._chance.random() < 0.5,
         }
 

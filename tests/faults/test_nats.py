@@ -146,10 +146,10 @@ def test_wrong_credentials_are_refused_and_written_nowhere(caplog: pytest.LogCap
         guarded.remove()
 
 
-# --- doorbells ------------------------------------------------------------------------------------
+# --- waking workers -------------------------------------------------------------------------------
 
 
-def test_every_gateway_hears_every_doorbell(server: NatsServer) -> None:
+def test_every_gateway_hears_that_a_job_is_ready(server: NatsServer) -> None:
     async def scene(bus: NatsBus) -> None:
         other = open_bus(server.url())
         await other.start()
@@ -347,15 +347,15 @@ def test_jobs_are_leased_while_the_bus_is_away(server: NatsServer, store: Store)
     assert on_bus(server.url(), scene) == 1
 
 
-def test_a_worker_at_a_store_hears_doorbells_and_sends_what_its_jobs_announce(
+def test_a_worker_at_a_store_is_woken_by_messages_and_sends_what_its_jobs_announce(
     server: NatsServer, store: Store
 ) -> None:
     async def scene(bus: NatsBus) -> tuple[str, int]:
         flow, own = flow_on(store, bus), open_bus(server.url())
         handlers = {"email": Handler("email", lambda job: job.input, frozenset())}
-        door = StoreJobs(store, own, "acme", "w1")
+        source = StoreJobs(store, own, "acme", "w1")
         worker = Worker(
-            door, Ledger(store, tenant="acme"), handlers, worker_id="w1", tell=lambda *_, **__: None
+            source, Ledger(store, tenant="acme"), handlers, worker_id="w1", tell=lambda *_, **__: None
         )
         running = asyncio.ensure_future(worker.run())
         created = await flow.jobs.create(ANN, None, "email", 7, None, None)

@@ -43,7 +43,7 @@ psycopg = library("psycopg")
 
 # Ann has to say her password; a ghost would be let in, if there were one; Una is always serializable.
 ANN, ANNS_PASSWORD, GHOST, UNA = "ann", "pa55-of-ann", "ghost", "una"
-_DOORS = f"""
+_PG_HBA = f"""
 host all {USER},{GHOST},{UNA} 127.0.0.1/32 trust
 host all all 127.0.0.1/32 scram-sha-256
 """
@@ -59,7 +59,7 @@ _DISK_BYTES = 96 << 20
 def server() -> Iterator[PostgresServer]:
     server = PostgresServer(deadlock_timeout=_DEADLOCK, log_line_prefix="%a ")
     try:
-        (server.data / "pg_hba.conf").write_text(_DOORS)
+        (server.data / "pg_hba.conf").write_text(_PG_HBA)
         certificate, key = certify(server.directory, "server")
         server.start(ssl="on", ssl_cert_file=str(certificate), ssl_key_file=str(key))
         administer(
@@ -564,7 +564,7 @@ def warm(ledger: semel.Ledger) -> None:
         ledger.store.perform(command)
 
 
-# --- refusals at the door ------------------------------------------------------------------------------
+# --- refusals to connect -------------------------------------------------------------------------------
 
 
 def refusal(url: str) -> OpenError:
@@ -582,11 +582,11 @@ def everything_said(error: BaseException | None) -> str:
     return "\n".join(said)
 
 
-def door(server: PostgresServer, who: str, database: str = DATABASE, schema: str = "semel") -> str:
+def url_of(server: PostgresServer, who: str, database: str = DATABASE, schema: str = "semel") -> str:
     return f"postgresql://{who}@127.0.0.1:{server.port}/{database}?schema={schema}"
 
 
-WRONG_DOORS = {
+REFUSED = {
     "wrong password": ("ann:hush-hush", DATABASE, "user or password", "Correct them in the URL"),
     "no password": ("ann", DATABASE, "wants a password", "Put it into the URL"),
     "no such user": (f"{GHOST}:hush-hush", DATABASE, GHOST, "Create it"),
@@ -601,9 +601,9 @@ def shut(server: PostgresServer) -> None:
     administer(server, "CREATE DATABASE shut", "REVOKE ALL ON DATABASE shut FROM PUBLIC")
 
 
-@pytest.mark.parametrize(("who", "database", "cause", "fix"), WRONG_DOORS.values(), ids=WRONG_DOORS)
-def test_a_closed_door_names_the_fix_and_not_the_password(who, database, cause, fix, server, shut):
-    refused = refusal(door(server, who, database, "not_there"))
+@pytest.mark.parametrize(("who", "database", "cause", "fix"), REFUSED.values(), ids=REFUSED)
+def test_a_refusal_to_connect_names_the_fix_and_not_the_password(who, database, cause, fix, server, shut):
+    refused = refusal(url_of(server, who, database, "not_there"))
     assert cause in refused.message
     assert fix in refused.corrective_action
     assert "hush" not in everything_said(refused)
@@ -618,7 +618,7 @@ RIGHTS = [
 
 
 def test_each_right_that_is_missing_is_asked_for_until_the_store_opens(server, schema, near, opened):
-    url = door(server, f"ann:{ANNS_PASSWORD}", schema=schema)
+    url = url_of(server, f"ann:{ANNS_PASSWORD}", schema=schema)
     for right in RIGHTS:
         refused = refusal(url)
         assert "this user may not use the" in refused.message
@@ -631,7 +631,7 @@ def test_each_right_that_is_missing_is_asked_for_until_the_store_opens(server, s
 
 def test_a_right_taken_away_is_a_refusal_and_service_resumes_with_it(server, schema, near, opened):
     administer(server, *(right.format(schema=schema) for right in RIGHTS))
-    opened.append(open_store(door(server, f"ann:{ANNS_PASSWORD}", schema=schema)))
+    opened.append(open_store(url_of(server, f"ann:{ANNS_PASSWORD}", schema=schema)))
     store = opened[-1]
     store.perform(claim(A))
     administer(server, f"REVOKE UPDATE ON {schema}.records FROM ann")
@@ -647,7 +647,7 @@ def test_a_right_taken_away_is_a_refusal_and_service_resumes_with_it(server, sch
     "password", ["hush@hush", "hush/hush", "hush?hush", "hush#hush", "hush%hush", "@/hush@"]
 )
 def test_a_password_that_breaks_the_url_is_not_shown(password, server):
-    assert "hush" not in everything_said(refusal(door(server, f"ann:{password}")))
+    assert "hush" not in everything_said(refusal(url_of(server, f"ann:{password}")))
 
 
 def test_a_password_with_an_at_in_it_opens(server, schema, near, opened):
@@ -656,7 +656,7 @@ def test_a_password_with_an_at_in_it_opens(server, schema, near, opened):
         f"CREATE ROLE {schema} LOGIN SUPERUSER PASSWORD 'a@b'",
     )
     for written in ("a@b", "a%40b"):
-        opened.append(open_store(door(server, f"{schema}:{written}", schema=schema)))
+        opened.append(open_store(url_of(server, f"{schema}:{written}", schema=schema)))
         assert opened[-1].perform(look()).record is None
 
 

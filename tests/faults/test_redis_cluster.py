@@ -33,12 +33,12 @@ from semel.stores.redis.nodes import slot_of
 from semel.stores.redis.packing import digest_of
 from semel.stores.urls import open_store
 from tests.commands import LEASE, SECOND, WINDOW, A, B, claim, look, settle
-from tests.doors import AsyncDoor, Door
 from tests.fake_clock import PATIENCE_S, FakeClock
 from tests.faults.bank import Bank
 from tests.faults.caller import call
 from tests.faults.checks import assert_history_holds, until
 from tests.faults.payment import LONG_LEASE, payment
+from tests.handles import AsyncStoreHandle, StoreHandle
 from tests.patience import HURRIED
 from tests.redis_server import RedisCluster, RedisServer, shared_cluster_url
 
@@ -59,11 +59,11 @@ def prefix(tmp_path: Path) -> str:
     return f"c_{abs(hash(str(tmp_path))):x}"
 
 
-@pytest.fixture(params=[Door, AsyncDoor], ids=["sync", "async"])
-def door(request: pytest.FixtureRequest, prefix: str, clock: FakeClock) -> Iterator[Door]:
-    door: Door = request.param(open_redis(shared_cluster_url(prefix), clock))
-    yield door
-    door.close()
+@pytest.fixture(params=[StoreHandle, AsyncStoreHandle], ids=["sync", "async"])
+def handle(request: pytest.FixtureRequest, prefix: str, clock: FakeClock) -> Iterator[StoreHandle]:
+    handle: StoreHandle = request.param(open_redis(shared_cluster_url(prefix), clock))
+    yield handle
+    handle.close()
 
 
 @pytest.fixture
@@ -71,87 +71,89 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-def all_events(door: Door) -> list[Event]:
+def all_events(handle: StoreHandle) -> list[Event]:
     return [
-        event for lane in range(door.store.lanes) for event in door.ask(ReadEvents(lane=lane, limit=10_000))
+        event
+        for lane in range(handle.store.lanes)
+        for event in handle.ask(ReadEvents(lane=lane, limit=10_000))
     ]
 
 
-def sweep_all(door: Door, limit: int = 50) -> tuple[int, int]:
+def sweep_all(handle: StoreHandle, limit: int = 50) -> tuple[int, int]:
     lapsed = closed = 0
     more = True
     while more:
-        swept = door.ask(Sweep(limit))
+        swept = handle.ask(Sweep(limit))
         assert max(swept.lapsed, swept.closed) <= limit
         lapsed, closed, more = lapsed + swept.lapsed, closed + swept.closed, swept.more
     return lapsed, closed
 
 
-def test_records_of_one_tenant_are_spread_over_all_servers(door):
+def test_records_of_one_tenant_are_spread_over_all_servers(handle):
     for number in range(KEYS):
-        door.perform(claim(A, place(number)))
+        handle.perform(claim(A, place(number)))
     homes = Counter(
-        door.store._nodes.home(door.store._translator.lane_of(digest_of(place(n))).number)
+        handle.store._nodes.home(handle.store._translator.lane_of(digest_of(place(n))).number)
         for n in range(KEYS)
     )
     assert len(homes) == 3
-    assert len({event.at for event in all_events(door)}) == KEYS
+    assert len({event.at for event in all_events(handle)}) == KEYS
 
 
-def test_lists_counts_and_finds_go_over_all_lanes(door, clock):
+def test_lists_counts_and_finds_go_over_all_lanes(handle, clock):
     for number in range(KEYS):
         clock.advance(1)
-        door.perform(claim(A, place(number)))
-    assert door.ask(CountRecords()) == {State.PENDING: KEYS}
+        handle.perform(claim(A, place(number)))
+    assert handle.ask(CountRecords()) == {State.PENDING: KEYS}
     pages, before = [], None
-    while page := door.ask(ListRecords("acme", before=before, limit=30)):
+    while page := handle.ask(ListRecords("acme", before=before, limit=30)):
         pages += page
         before = (page[-1].created_at, page[-1].request.id)
     assert [record.request.at for record in pages] == [place(number) for number in reversed(range(KEYS))]
     for record in pages[::20]:
-        assert door.ask(FindRecord("acme", record.request.id)) == record
-        assert door.ask(FindRecord("globex", record.request.id)) is None
+        assert handle.ask(FindRecord("acme", record.request.id)) == record
+        assert handle.ask(FindRecord("globex", record.request.id)) is None
 
 
-def test_sweeps_and_seals_reach_every_lane_and_every_chain_holds(door, clock):
+def test_sweeps_and_seals_reach_every_lane_and_every_chain_holds(handle, clock):
     for number in range(KEYS):
-        door.perform(claim(A, place(number)))
+        handle.perform(claim(A, place(number)))
         if number % 2:
-            door.perform(settle(A, place(number)))
+            handle.perform(settle(A, place(number)))
     clock.advance(LEASE / SECOND)
-    assert sweep_all(door) == (KEYS // 2, 0)
+    assert sweep_all(handle) == (KEYS // 2, 0)
     clock.advance(WINDOW / SECOND)
-    assert sweep_all(door) == (0, KEYS // 2)
-    assert door.ask(CountRecords()) == {State.IN_DOUBT: KEYS // 2}
-    sealed = semel.Ledger(door.store).sweeper.run_once().sealed
-    assert sealed == len(all_events(door)) == 5 * KEYS // 2
-    for lane in range(door.store.lanes):
-        link, events = GENESIS, door.ask(ReadEvents(lane=lane, limit=10_000))
-        for seal in door.ask(ReadSeals(lane=lane)):
+    assert sweep_all(handle) == (0, KEYS // 2)
+    assert handle.ask(CountRecords()) == {State.IN_DOUBT: KEYS // 2}
+    sealed = semel.Ledger(handle.store).sweeper.run_once().sealed
+    assert sealed == len(all_events(handle)) == 5 * KEYS // 2
+    for lane in range(handle.store.lanes):
+        link, events = GENESIS, handle.ask(ReadEvents(lane=lane, limit=10_000))
+        for seal in handle.ask(ReadSeals(lane=lane)):
             link = chain(link, seal.number, [e for e in events if seal.first_seq <= e.seq <= seal.last_seq])
             assert seal.hash == link
 
 
-def test_an_audit_goes_through_every_lane_and_finds_what_was_changed_in_one(door, prefix):
+def test_an_audit_goes_through_every_lane_and_finds_what_was_changed_in_one(handle, prefix):
     for number in range(KEYS):
-        door.perform(claim(A, place(number)))
-        door.perform(settle(A, place(number)))
-    semel.Ledger(door.store).sweeper.run_once()
-    report = verify(door.store, tenants=["acme"])
+        handle.perform(claim(A, place(number)))
+        handle.perform(settle(A, place(number)))
+    semel.Ledger(handle.store).sweeper.run_once()
+    report = verify(handle.store, tenants=["acme"])
     assert report.whole
     assert (report.events, report.compared, report.unsealed) == (2 * KEYS, KEYS, 0)
-    assert find_duplicates(door.store, "acme").calls == KEYS
-    lane = door.store._translator.lane_of(digest_of(place(7)))
-    door.store._calls.to_node(door.store._nodes.home(lane.number), b"XDEL", lane.events, b"0-1")
-    assert [found.wrong for found in verify(door.store).breaks] == ["missing"]
+    assert find_duplicates(handle.store, "acme").calls == KEYS
+    lane = handle.store._translator.lane_of(digest_of(place(7)))
+    handle.store._calls.to_node(handle.store._nodes.home(lane.number), b"XDEL", lane.events, b"0-1")
+    assert [found.wrong for found in verify(handle.store).breaks] == ["missing"]
 
 
-def test_every_records_events_are_found_and_fold_to_it(door, clock):
+def test_every_records_events_are_found_and_fold_to_it(handle, clock):
     for number in range(20):
-        record = door.perform(claim(A, place(number))).record
-        door.ask(AppendEvents([new_event("dedup_hit", record, clock.now_us())]))
-        record = door.perform(settle(A, place(number))).record
-        events = door.ask(ReadEvents(record_id=record.request.id))
+        record = handle.perform(claim(A, place(number))).record
+        handle.ask(AppendEvents([new_event("dedup_hit", record, clock.now_us())]))
+        record = handle.perform(settle(A, place(number))).record
+        events = handle.ask(ReadEvents(record_id=record.request.id))
         assert [event.kind for event in events] == ["claimed", "dedup_hit", "settled"]
         assert fold(events) == told_by(record)
 
@@ -311,36 +313,36 @@ def pair() -> Iterator[Pair]:
         cluster.remove()
 
 
-def in_the_end(door: Door, command: Any) -> Any:
+def in_the_end(handle: StoreHandle, command: Any) -> Any:
     """The reply to a command or query, once somebody gives one."""
 
     def ask() -> Any:
         try:
-            return door.ask(command) if isinstance(command, Query) else door.perform(command)
+            return handle.ask(command) if isinstance(command, Query) else handle.perform(command)
         except StoreUnavailable:
             return None
 
     return until(ask, "the cluster answers")
 
 
-@pytest.mark.parametrize("manner", [Door, AsyncDoor], ids=["sync", "async"])
+@pytest.mark.parametrize("manner", [StoreHandle, AsyncStoreHandle], ids=["sync", "async"])
 def test_when_a_server_dies_its_replica_takes_over_and_service_resumes_by_itself(pair, manner):
-    door = manner(open_redis(pair.url()))
-    assert "A failover to a replica may take back" in door.store.durability
-    ends = pair.places(door.store, 20)
+    handle = manner(open_redis(pair.url()))
+    assert "A failover to a replica may take back" in handle.store.durability
+    ends = pair.places(handle.store, 20)
     for at in ends:
-        door.perform(claim(A, at))
+        handle.perform(claim(A, at))
     until(lambda: caught_up(pair), "the replica has everything")
     pair.primary.kill()
     for at in ends:
-        assert in_the_end(door, settle(A, at)).record.state is State.DONE
-        asked = in_the_end(door, look(at)).record.request
-        events = in_the_end(door, ReadEvents(record_id=asked.id))
+        assert in_the_end(handle, settle(A, at)).record.state is State.DONE
+        asked = in_the_end(handle, look(at)).record.request
+        events = in_the_end(handle, ReadEvents(record_id=asked.id))
         assert [event.kind for event in events] == ["claimed", "settled"]
-    assert door.store._nodes.home(door.store._translator.lane_of(digest_of(ends[0])).number).port == (
+    assert handle.store._nodes.home(handle.store._translator.lane_of(digest_of(ends[0])).number).port == (
         pair.replica.port
     )
-    door.close()
+    handle.close()
 
 
 def caught_up(pair: Pair) -> bool:
@@ -349,21 +351,21 @@ def caught_up(pair: Pair) -> bool:
     return bool(one == other)
 
 
-@pytest.mark.parametrize("manner", [Door, AsyncDoor], ids=["sync", "async"])
+@pytest.mark.parametrize("manner", [StoreHandle, AsyncStoreHandle], ids=["sync", "async"])
 def test_writes_that_a_failover_took_back_are_noticed_and_nothing_is_trusted(pair, manner):
-    door = manner(open_redis(pair.url()))
-    kept, lost = pair.places(door.store, 2)
-    door.perform(claim(A, kept))
+    handle = manner(open_redis(pair.url()))
+    kept, lost = pair.places(handle.store, 2)
+    handle.perform(claim(A, kept))
     until(lambda: caught_up(pair), "the replica has everything")
     # From now on the replica is not let in, and whoever is in stays.
     pair.primary.ask("CONFIG", "SET", "requirepass", "changed")
     pair.primary.ask_as("changed", "CLIENT", "KILL", "TYPE", "replica")
-    assert door.perform(claim(A, lost)).applied
+    assert handle.perform(claim(A, lost)).applied
     pair.primary.kill()
 
     def noticed() -> bool:
         try:
-            door.perform(claim(B, lost))
+            handle.perform(claim(B, lost))
         except StoreUnavailable:
             return False
         except StoreCorrupt:
@@ -373,8 +375,8 @@ def test_writes_that_a_failover_took_back_are_noticed_and_nothing_is_trusted(pai
     until(noticed, "the loss is noticed")
     for at in (kept, lost):
         with pytest.raises(StoreCorrupt, match="older data"):
-            door.perform(look(at))
-    door.close()
+            handle.perform(look(at))
+    handle.close()
 
 
 def insist(ledger: semel.Ledger, tool: Any, account: str) -> None:

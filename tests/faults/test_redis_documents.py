@@ -22,9 +22,9 @@ from semel.stores.redis.nodes import slot_of
 from semel.stores.redis.packing import digest_of, document_digest, tenant_digest
 from semel.stores.urls import open_store
 from tests.commands import AT, SECOND, A, claim, look, settle
-from tests.doors import AsyncDoor, Door
 from tests.fake_clock import FakeClock
 from tests.faults.checks import until
+from tests.handles import AsyncStoreHandle, StoreHandle
 from tests.patience import HURRIED
 from tests.proxy import Proxy
 from tests.redis_server import DURABLE, RedisCluster, RedisServer, shared_port, url_of
@@ -57,21 +57,21 @@ def told(id_: str = "job", kind: str = WAITING, tenant: str = "acme") -> Event:
     )  # fmt: skip
 
 
-def heard(door: Door | Store, **wanted: Any) -> list[Event]:
+def heard(handle: StoreHandle | Store, **wanted: Any) -> list[Event]:
     """Events as they were given to the store."""
-    return [event._replace(seq=0) for event in door.ask(ReadEvents(**wanted))]
+    return [event._replace(seq=0) for event in handle.ask(ReadEvents(**wanted))]
 
 
-def documents(door: Door | Store, *ids: str, tenant: str = "acme") -> dict[str, Document]:
-    return dict(door.ask(Fetch(tenant, ids)).documents)
+def documents(handle: StoreHandle | Store, *ids: str, tenant: str = "acme") -> dict[str, Document]:
+    return dict(handle.ask(Fetch(tenant, ids)).documents)
 
 
-def in_the_end(door: Door | Store, query: Any) -> Any:
+def in_the_end(handle: StoreHandle | Store, query: Any) -> Any:
     """The answer, once the way is free: asked again and again, as an owner may."""
 
     def ask() -> Any:
         try:
-            return door.ask(query)
+            return handle.ask(query)
         except StoreUnavailable:
             return None
 
@@ -121,10 +121,10 @@ def store(server: RedisServer, opened: Callable[[str], Any]) -> Any:
     return opened(server.url(timeout=HURRIED))
 
 
-@pytest.fixture(params=[Door, AsyncDoor], ids=["sync", "async"])
-def manner(request: pytest.FixtureRequest) -> type[Door]:
-    found: type[Door] = request.param
-    return found
+@pytest.fixture(params=[StoreHandle, AsyncStoreHandle], ids=["sync", "async"])
+def manner(request: pytest.FixtureRequest) -> type[StoreHandle]:
+    manner: type[StoreHandle] = request.param
+    return manner
 
 
 # --- the network -----------------------------------------------------------------------------------------
@@ -151,13 +151,13 @@ def near(prefix: str) -> Iterator[Any]:
 
 
 @pytest.fixture
-def far(manner: type[Door], proxy: Proxy, prefix: str, near: Any) -> Iterator[Door]:
+def far(manner: type[StoreHandle], proxy: Proxy, prefix: str, near: Any) -> Iterator[StoreHandle]:
     """The store behind the proxy, with little patience; its connection is there already."""
-    door = manner(open_redis(url_of(f"redis://127.0.0.1:{proxy.port}", prefix, {"timeout": HURRIED})))
-    door.ask(Count("acme", "runs"))
-    yield door
+    handle = manner(open_redis(url_of(f"redis://127.0.0.1:{proxy.port}", prefix, {"timeout": HURRIED})))
+    handle.ask(Count("acme", "runs"))
+    yield handle
     proxy.restore()
-    door.close()
+    handle.close()
 
 
 def commits(store: Any) -> int:
@@ -196,7 +196,7 @@ def test_a_removal_whose_reply_is_cut_is_never_answered_as_if_somebody_else_had_
     first = commit(run())
     assert far.ask(first).done
     # A thread asks the server for a sign of life before what it must not repeat.
-    proxy.cuts_after = len(b"+PONG\r\n") if type(far) is Door else 0
+    proxy.cuts_after = len(b"+PONG\r\n") if type(far) is StoreHandle else 0
     with pytest.raises(StoreUnavailable):
         far.ask(commit(expect={"run": first.tag}, drop=("run",), events=(told(),)))
     assert documents(near, "run") == {}
@@ -313,23 +313,23 @@ def test_a_log_that_lost_events_of_records_takes_none_of_commits(begin, opened):
 def test_missing_data_is_noticed_by_everyone_who_knew_it(server, store, manner, query):
     assert store.ask(commit(run())).done
     server.ask("FLUSHALL")
-    door = manner(store)
+    handle = manner(store)
     for _ in range(2):
         with pytest.raises(StoreCorrupt, match="without its data"):
-            door.ask(query)
+            handle.ask(query)
     assert server.ask("KEYS", "*") == []
-    door.leave()
+    handle.leave()
 
 
 def test_a_server_that_forgot_the_steps_is_told_them_again(server, store, manner):
-    door = manner(store)
+    handle = manner(store)
     server.ask("FUNCTION", "FLUSH")
-    assert door.ask(commit(run())).done
+    assert handle.ask(commit(run())).done
     server.ask("FUNCTION", "FLUSH")
-    assert door.ask(commit(expect={"run": None})).unexpected.keys() == {"run"}
+    assert handle.ask(commit(expect={"run": None})).unexpected.keys() == {"run"}
     server.ask("FUNCTION", "FLUSH")
-    assert door.ask(Tenants("runs")) == ["acme"]
-    door.leave()
+    assert handle.ask(Tenants("runs")) == ["acme"]
+    handle.leave()
 
 
 # --- a server that does not do what it is asked ----------------------------------------------------------
@@ -519,34 +519,34 @@ def about(record: Record, kind: str = APPROVED) -> Event:
 
 
 def test_the_events_of_an_id_are_one_story_however_many_commits_told_it(store, manner):
-    door = manner(store)
+    handle = manner(store)
     first, second, third, other = told(), told(kind="approved"), told(kind="expired"), told("other")
-    assert door.ask(commit(run(), events=(first, other, second))).done
-    assert door.ask(commit(run(), events=(other,))).done
-    assert door.ask(commit(run(), events=(third,))).done
-    assert heard(door, record_id="job") == [first, second, third]
-    assert heard(door, record_id="other") == [other, other]
-    assert [event.seq for event in door.ask(ReadEvents())] == [1, 2, 3, 4, 5]
-    assert heard(door, record_id="job", tenant="umbrella") == []
-    assert door.ask(FindRecord("acme", "job")) is None
-    door.leave()
+    assert handle.ask(commit(run(), events=(first, other, second))).done
+    assert handle.ask(commit(run(), events=(other,))).done
+    assert handle.ask(commit(run(), events=(third,))).done
+    assert heard(handle, record_id="job") == [first, second, third]
+    assert heard(handle, record_id="other") == [other, other]
+    assert [event.seq for event in handle.ask(ReadEvents())] == [1, 2, 3, 4, 5]
+    assert heard(handle, record_id="job", tenant="umbrella") == []
+    assert handle.ask(FindRecord("acme", "job")) is None
+    handle.leave()
 
 
 def test_an_event_about_a_record_joins_its_story_and_leaves_the_record_as_it_is(store, manner):
-    door = manner(store)
-    record = door.perform(claim(A)).record
+    handle = manner(store)
+    record = handle.perform(claim(A)).record
     assert record is not None
-    assert door.ask(commit(run(), events=(about(record, WAITING), about(record), told(kind=APPROVED)))).done
-    assert door.perform(look()).record == door.ask(FindRecord("acme", record.request.id)) == record
-    record = door.perform(settle(A)).record
+    assert handle.ask(commit(run(), events=(about(record, WAITING), about(record), told(kind=APPROVED)))).done
+    assert handle.perform(look()).record == handle.ask(FindRecord("acme", record.request.id)) == record
+    record = handle.perform(settle(A)).record
     assert record is not None
-    assert door.ask(commit(run(), events=(about(record, EXPIRED),))).done
-    events = door.ask(ReadEvents(record_id=record.request.id))
+    assert handle.ask(commit(run(), events=(about(record, EXPIRED),))).done
+    events = handle.ask(ReadEvents(record_id=record.request.id))
     assert [event.kind for event in events] == ["claimed", "waiting", "approved", "settled", "expired"]
     assert fold(events) == told_by(record)
-    assert door.ask(SealEvents()).events == 6
+    assert handle.ask(SealEvents()).events == 6
     assert verify(store, tenants=("acme",)).whole
-    door.leave()
+    handle.leave()
 
 
 def test_old_events_of_commits_are_dropped_and_nothing_is_left_by_which_they_were_found(server, clocked):
@@ -640,37 +640,37 @@ def port_of(store: Any, tenant: str) -> int:
 
 
 def test_tenants_are_spread_over_all_servers_and_each_has_its_own_documents(cluster, opened, manner):
-    door = manner(opened(cluster.url()))
+    handle = manner(opened(cluster.url()))
     for number, tenant in enumerate(TENANTS):
         drafts = (run("run", tenant.encode(), score=number), run("job", index="due", score=-number))
-        answer = door.ask(
+        answer = handle.ask(
             commit(*drafts, tenant=tenant, expect={"run": None}, capacity=(Capacity("runs", 1),))
         )
         assert answer.done
-        assert door.ask(commit(run("late"), tenant=tenant, capacity=(Capacity("runs", 1),))).count == 1
-    assert len({port_of(door.store, tenant) for tenant in TENANTS}) == 3
-    assert {documents(door, "run", tenant=tenant)["run"].body for tenant in TENANTS} == {
+        assert handle.ask(commit(run("late"), tenant=tenant, capacity=(Capacity("runs", 1),))).count == 1
+    assert len({port_of(handle.store, tenant) for tenant in TENANTS}) == 3
+    assert {documents(handle, "run", tenant=tenant)["run"].body for tenant in TENANTS} == {
         tenant.encode() for tenant in TENANTS
     }
-    assert sorted(door.ask(Tenants("runs"))) == sorted(TENANTS)
-    assert sorted(door.ask(Tenants("runs", 29))) == sorted(TENANTS[:30])
-    assert sorted(door.ask(Tenants("due", -30))) == sorted(TENANTS[30:])
-    door.leave()
+    assert sorted(handle.ask(Tenants("runs"))) == sorted(TENANTS)
+    assert sorted(handle.ask(Tenants("runs", 29))) == sorted(TENANTS[:30])
+    assert sorted(handle.ask(Tenants("due", -30))) == sorted(TENANTS[30:])
+    handle.leave()
 
 
 def test_each_tenants_events_are_in_its_lane_and_found_by_their_id_from_anywhere(cluster, opened, manner):
-    door = manner(opened(cluster.url()))
+    handle = manner(opened(cluster.url()))
     for tenant in TENANTS:
         pair = told(f"job-{tenant}", tenant=tenant), told(f"job-{tenant}", "approved", tenant)
-        assert door.ask(commit(run(), tenant=tenant, events=pair)).done
-        assert heard(door, record_id=f"job-{tenant}") == [*pair]
-        assert heard(door, tenant=tenant, lane=lane_of(door.store, tenant).number) == [*pair]
-    for lane in range(door.store.lanes):
-        door.ask(SealEvents(lane=lane))
-    report = verify(door.store, tenants=TENANTS)
+        assert handle.ask(commit(run(), tenant=tenant, events=pair)).done
+        assert heard(handle, record_id=f"job-{tenant}") == [*pair]
+        assert heard(handle, tenant=tenant, lane=lane_of(handle.store, tenant).number) == [*pair]
+    for lane in range(handle.store.lanes):
+        handle.ask(SealEvents(lane=lane))
+    report = verify(handle.store, tenants=TENANTS)
     assert report.whole
     assert (report.events, report.unsealed) == (2 * len(TENANTS), 0)
-    door.leave()
+    handle.leave()
 
 
 def test_an_event_about_a_record_of_another_lane_is_told_in_the_lane_of_its_tenant(cluster, opened):
@@ -713,30 +713,30 @@ def test_a_server_of_a_cluster_that_is_away_refuses_its_tenants_and_service_resu
 
 
 def test_a_tenant_whose_slot_moves_is_followed_and_half_moved_never_taken_for_absent(cluster, opened, manner):
-    door = manner(opened(cluster.url()))
-    store = door.store
+    handle = manner(opened(cluster.url()))
+    store = handle.store
     lane = lane_of(store, "acme")
     slot = slot_of(lane.lane)
     source = next(node for node in cluster.nodes if node.port == store._nodes.home(lane.number).port)
     target = next(node for node in cluster.nodes if node is not source)
     first = commit(run(), events=(told(),))
-    assert door.ask(first).done
+    assert handle.ask(first).done
     target.ask("CLUSTER", "SETSLOT", str(slot), "IMPORTING", node_id(source))
     source.ask("CLUSTER", "SETSLOT", str(slot), "MIGRATING", node_id(target))
 
     move(source, target, lane.document(document_digest("acme", "run")))
     for query in (Fetch("acme", ("run",)), commit(run(), expect={"run": None}), Scan("acme", "runs", 9)):
         with pytest.raises(StoreUnavailable, match="is moving these keys"):
-            door.ask(query)
+            handle.ask(query)
     rest: Any = source.ask("CLUSTER", "GETKEYSINSLOT", str(slot), "100")
     move(source, target, *rest)
-    assert documents(door, "run")["run"].tag == first.tag
+    assert documents(handle, "run")["run"].tag == first.tag
     for node in cluster.nodes:
         node.ask("CLUSTER", "SETSLOT", str(slot), "NODE", node_id(target))
-    assert door.ask(commit(run(score=2), expect={"run": first.tag}, events=(told(kind="approved"),))).done
-    assert [event.kind for event in heard(door, record_id="job")] == ["waiting", "approved"]
+    assert handle.ask(commit(run(score=2), expect={"run": first.tag}, events=(told(kind="approved"),))).done
+    assert [event.kind for event in heard(handle, record_id="job")] == ["waiting", "approved"]
     assert store._nodes.home(lane.number).port == target.port
-    door.leave()
+    handle.leave()
 
 
 def node_id(node: RedisServer) -> str:

@@ -24,9 +24,9 @@ from semel.stores.base import (
 )
 from semel.stores.urls import open_store
 from tests.commands import AT, A, B, claim, look, park, renew, retake, settle
-from tests.doors import AsyncDoor, Door
 from tests.fake_clock import PATIENCE_S
 from tests.faults.checks import until
+from tests.handles import AsyncStoreHandle, StoreHandle
 from tests.patience import HURRIED
 from tests.proxy import Proxy
 from tests.redis_server import shared_port, url_of
@@ -52,27 +52,27 @@ def near(prefix: str) -> Iterator[Store]:
     store.close()
 
 
-@pytest.fixture(params=[Door, AsyncDoor], ids=["sync", "async"])
-def far(request: pytest.FixtureRequest, proxy: Proxy, prefix: str) -> Iterator[Door]:
+@pytest.fixture(params=[StoreHandle, AsyncStoreHandle], ids=["sync", "async"])
+def far(request: pytest.FixtureRequest, proxy: Proxy, prefix: str) -> Iterator[StoreHandle]:
     """The store behind the proxy, with little patience."""
     url = url_of(f"redis://127.0.0.1:{proxy.port}", prefix, {"timeout": HURRIED})
-    door = request.param(open_store(url))
-    door.perform(look())
-    yield door
+    handle = request.param(open_store(url))
+    handle.perform(look())
+    yield handle
     proxy.restore()
-    door.close()
+    handle.close()
 
 
 def kinds(store: Store) -> list[str]:
     return [event.kind for event in store.ask(ReadEvents())]
 
 
-def in_the_end(door: Door, command: Any) -> Any:
+def in_the_end(handle: StoreHandle, command: Any) -> Any:
     """The reply, once the way is free: asked again and again, as an owner may."""
 
     def ask() -> Any:
         try:
-            return door.perform(command)
+            return handle.perform(command)
         except StoreUnavailable:
             return None
 
@@ -133,13 +133,13 @@ def test_a_reply_that_comes_again_when_something_else_is_asked_is_not_the_answer
         # Again where the second question went over a new connection: then nothing was there to come twice.
         while proxy.repeated == repeated:
             proxy.repeats_to_next = True
-            assert told(far, first) == told(Door(near), first)
-            assert told(far, second) == told(Door(near), second)
+            assert told(far, first) == told(StoreHandle(near), first)
+            assert told(far, second) == told(StoreHandle(near), second)
 
 
-def told(door: Door, question: Any) -> Any:
+def told(handle: StoreHandle, question: Any) -> Any:
     """What the store has to say, apart from the time."""
-    return door.perform(question).record if isinstance(question, Look) else door.ask(question)
+    return handle.perform(question).record if isinstance(question, Look) else handle.ask(question)
 
 
 def test_an_old_reply_that_comes_again_does_not_hide_what_happened_since(far, proxy, near):

@@ -18,15 +18,15 @@ from semel.stores.base import CountRecords, ReadEvents
 from semel.stores.redis.packing import digest_of
 from semel.stores.urls import open_store
 from tests.commands import AT, A, B, claim, look, settle
-from tests.doors import AsyncDoor, Door
 from tests.faults.bank import Bank
 from tests.faults.caller import call
 from tests.faults.checks import PATIENCE_S, assert_history_holds, until
 from tests.faults.payment import payment
+from tests.handles import AsyncStoreHandle, StoreHandle
 from tests.redis_server import RedisServer, Sentinel, TlsRedisServer, WatchedPair, free_port
 from tests.stores import trusting
 
-MANNERS = pytest.mark.parametrize("manner", [Door, AsyncDoor], ids=["sync", "async"])
+MANNERS = pytest.mark.parametrize("manner", [StoreHandle, AsyncStoreHandle], ids=["sync", "async"])
 
 LONG_LEASE = "10m"
 
@@ -50,12 +50,12 @@ def pair() -> Iterator[WatchedPair]:
         pair.remove()
 
 
-def in_the_end(door: Door, command: Any) -> Any:
+def in_the_end(handle: StoreHandle, command: Any) -> Any:
     """The reply, once there is a primary."""
 
     def ask() -> Any:
         try:
-            return door.perform(command)
+            return handle.perform(command)
         except StoreUnavailable:
             return None
 
@@ -67,36 +67,36 @@ def in_the_end(door: Door, command: Any) -> Any:
 
 @MANNERS
 def test_when_the_primary_dies_the_ledger_goes_on_at_the_promoted_one(pair, manner):
-    door = manner(open_store(pair.url()))
-    door.perform(claim(A, place(1)))
+    handle = manner(open_store(pair.url()))
+    handle.perform(claim(A, place(1)))
     until(pair.caught_up, "the replica has everything")
     pair.primary.kill()
     with pytest.raises(StoreUnavailable, match="the outcome was not recorded"):
-        door.perform(settle(A, place(1)))
+        handle.perform(settle(A, place(1)))
     pair.sentinel.promote()
-    assert in_the_end(door, settle(A, place(1))).record.state is State.DONE
-    assert [event.kind for event in door.ask(ReadEvents())] == ["claimed", "settled"]
-    assert door.perform(claim(B, place(2))).applied
+    assert in_the_end(handle, settle(A, place(1))).record.state is State.DONE
+    assert [event.kind for event in handle.ask(ReadEvents())] == ["claimed", "settled"]
+    assert handle.perform(claim(B, place(2))).applied
     assert has(pair.replica, place(2))
-    door.close()
+    handle.close()
 
 
 @MANNERS
 def test_an_old_primary_that_comes_back_and_takes_itself_for_one_is_asked_nothing(pair, manner):
-    door = manner(open_store(pair.url()))
-    door.perform(claim(A, place(0)))
+    handle = manner(open_store(pair.url()))
+    handle.perform(claim(A, place(0)))
     until(pair.caught_up, "the replica has everything")
     pair.fail_over()
     pair.sentinel.stop_telling()
     pair.primary.start(appendonly="no")
     assert role_of(pair.primary) == b"master"
     for number in range(1, 6):
-        in_the_end(door, claim(A, place(number)))
+        in_the_end(handle, claim(A, place(number)))
         pair.replica.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
     assert role_of(pair.primary) == b"master"
     assert [has(pair.primary, place(number)) for number in range(1, 6)] == [False] * 5
     assert [has(pair.replica, place(number)) for number in range(1, 6)] == [True] * 5
-    door.close()
+    handle.close()
 
 
 def role_of(server: RedisServer) -> bytes:
@@ -115,19 +115,19 @@ def test_of_two_sentinels_the_one_that_knows_of_the_failover_counts(pair, manner
         behind.start()
         behind.stop_telling()
         both = f"127.0.0.1:{behind.port},127.0.0.1:{pair.sentinel.port}"
-        door = manner(open_store(f"redis+sentinel://{both}/orders"))
-        assert door.perform(claim(A)).applied
+        handle = manner(open_store(f"redis+sentinel://{both}/orders"))
+        assert handle.perform(claim(A)).applied
         assert (has(pair.primary, AT), has(pair.replica, AT)) == (False, True)
         assert behind.primary_port == pair.primary.port
-        door.close()
+        handle.close()
     finally:
         behind.remove()
 
 
 @MANNERS
 def test_a_primary_that_is_demoted_under_an_open_connection_is_left_at_once(pair, manner):
-    door = manner(open_store(pair.url()))
-    door.perform(claim(A))
+    handle = manner(open_store(pair.url()))
+    handle.perform(claim(A))
     until(pair.caught_up, "the replica has everything")
     # As if Sentinel had done it, and the connections were not ended.
     pair.sentinel.stop_telling()
@@ -135,40 +135,40 @@ def test_a_primary_that_is_demoted_under_an_open_connection_is_left_at_once(pair
     pair.primary.ask("REPLICAOF", "127.0.0.1", str(pair.replica.port))
     pair.sentinel.ask("SENTINEL", "REMOVE", "orders")
     pair.sentinel.ask("SENTINEL", "MONITOR", "orders", "127.0.0.1", str(pair.replica.port), "1")
-    assert door.perform(settle(A)).applied
-    assert door.perform(look()).record.state is State.DONE
-    door.close()
+    assert handle.perform(settle(A)).applied
+    assert handle.perform(look()).record.state is State.DONE
+    handle.close()
 
 
 @MANNERS
 def test_a_replica_that_a_sentinel_names_is_not_even_read(pair, manner):
-    door = manner(open_store(pair.url()))
-    door.perform(claim(A))
+    handle = manner(open_store(pair.url()))
+    handle.perform(claim(A))
     until(pair.caught_up, "the replica has everything")
     pair.sentinel.ask("SENTINEL", "REMOVE", "orders")
     pair.sentinel.ask("SENTINEL", "MONITOR", "orders", "127.0.0.1", str(pair.replica.port), "1")
     pair.primary.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
     with pytest.raises(StoreUnavailable, match="is not the primary; nothing was acknowledged"):
-        door.perform(look())
+        handle.perform(look())
     with pytest.raises(StoreUnavailable, match="is not the primary; the tool did not run"):
-        door.perform(claim(B, place(1)))
-    door.close()
+        handle.perform(claim(B, place(1)))
+    handle.close()
 
 
 @MANNERS
 def test_writes_that_the_failover_took_back_are_noticed_and_nothing_is_trusted(pair, manner):
-    door = manner(open_store(pair.url()))
-    door.perform(claim(A, place(1)))
+    handle = manner(open_store(pair.url()))
+    handle.perform(claim(A, place(1)))
     until(pair.caught_up, "the replica has everything")
     # From now on the replica is not let in, and whoever is in stays.
     pair.primary.ask("CONFIG", "SET", "requirepass", "changed")
     pair.primary.ask_as("changed", "CLIENT", "KILL", "TYPE", "replica")
-    assert door.perform(claim(A, place(2))).applied
+    assert handle.perform(claim(A, place(2))).applied
     pair.fail_over()
 
     def noticed() -> bool:
         try:
-            door.perform(claim(B, place(2)))
+            handle.perform(claim(B, place(2)))
         except StoreUnavailable:
             return False
         except StoreCorrupt:
@@ -177,8 +177,8 @@ def test_writes_that_the_failover_took_back_are_noticed_and_nothing_is_trusted(p
 
     until(noticed, "the loss is noticed")
     with pytest.raises(StoreCorrupt, match="older data"):
-        door.perform(look(place(1)))
-    door.close()
+        handle.perform(look(place(1)))
+    handle.close()
 
 
 def insist(ledger: semel.Ledger, tool: Any, account: str) -> None:
@@ -207,7 +207,7 @@ def test_whoever_waits_for_another_caller_is_woken_by_the_promoted_one(pair):
     waiter = store.waiters.add(AT)
     store.watch()
     pair.fail_over()
-    in_the_end(Door(other), settle(A))
+    in_the_end(StoreHandle(other), settle(A))
     assert waiter.wait(SYSTEM, PATIENCE_S)
     for each in (store, other):
         each.close()
@@ -220,7 +220,7 @@ def test_many_threads_and_tasks_go_on_after_the_failover(pair):
     pair.fail_over()
 
     def work(number: int) -> None:
-        in_the_end(Door(store), claim(A, place(number)))
+        in_the_end(StoreHandle(store), claim(A, place(number)))
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(1, 9)]
     for thread in threads:
@@ -260,9 +260,11 @@ def test_a_service_that_no_sentinel_watches_is_an_open_error(pair):
 def test_sentinels_of_which_none_answers_are_a_refusal(pair):
     with pytest.raises(StoreUnavailable, match=r"Nothing listens at .*Sentinel"):
         open_store(f"redis+sentinel://127.0.0.1:{free_port()}/orders")
-    door = Door(open_store(f"redis+sentinel://127.0.0.1:{free_port()},127.0.0.1:{pair.sentinel.port}/orders"))
-    assert door.perform(claim(A)).applied
-    door.close()
+    handle = StoreHandle(
+        open_store(f"redis+sentinel://127.0.0.1:{free_port()},127.0.0.1:{pair.sentinel.port}/orders")
+    )
+    assert handle.perform(claim(A)).applied
+    handle.close()
 
 
 def test_a_server_that_is_no_sentinel_is_told_apart(pair):
@@ -288,10 +290,10 @@ def test_the_password_is_the_servers_and_a_sentinel_without_one_is_asked_all_the
     try:
         server.start()
         sentinel.start()
-        door = manner(open_store(f"redis+sentinel://:secret@127.0.0.1:{sentinel.port}/orders/2"))
-        assert door.perform(claim(A)).applied
+        handle = manner(open_store(f"redis+sentinel://:secret@127.0.0.1:{sentinel.port}/orders/2"))
+        assert handle.perform(claim(A)).applied
         assert str(server.ask_as("secret", "INFO", "keyspace")).startswith("b'# Keyspace\\r\\ndb2:")
-        door.close()
+        handle.close()
         with pytest.raises(OpenError, match="password"):
             open_store(f"redis+sentinel://127.0.0.1:{sentinel.port}/orders")
     finally:
@@ -318,10 +320,10 @@ def test_sentinels_and_servers_are_reached_by_tls(manner):
         with pytest.raises(StoreUnavailable, match="certificate"):
             open_store(url)
         with trusting(server.certificate):
-            door = manner(open_store(url))
-        assert door.perform(claim(A)).applied
-        assert door.perform(settle(A)).applied
-        door.close()
+            handle = manner(open_store(url))
+        assert handle.perform(claim(A)).applied
+        assert handle.perform(settle(A)).applied
+        handle.close()
     finally:
         sentinel.remove()
         server.remove()

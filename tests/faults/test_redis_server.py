@@ -29,13 +29,13 @@ from semel.stores.redis import RedisStore
 from semel.stores.redis.packing import digest_of
 from semel.stores.urls import open_store
 from tests.commands import AT, LEASE, SECOND, A, B, claim, look, park, retake, settle
-from tests.doors import AsyncDoor, Door
 from tests.faults.bank import Bank
 from tests.faults.caller import call
 from tests.faults.certificates import certify
 from tests.faults.checks import assert_history_holds, until
 from tests.faults.payment import payment
 from tests.faults.scenes import ShiftedClock
+from tests.handles import AsyncStoreHandle, StoreHandle
 from tests.patience import HURRIED
 from tests.redis_server import DURABLE, RedisServer, free_port
 
@@ -176,24 +176,24 @@ def test_a_server_that_lost_acknowledged_writes_is_noticed_and_not_trusted(begin
     fresh.close()
 
 
-@pytest.mark.parametrize("manner", [Door, AsyncDoor], ids=["sync", "async"])
+@pytest.mark.parametrize("manner", [StoreHandle, AsyncStoreHandle], ids=["sync", "async"])
 def test_a_server_that_comes_back_empty_is_noticed_by_everyone_who_knew_it(begin, manner, opened):
     server = begin(save="")
-    door = manner(open_redis(server.url()))
-    door.perform(claim(A))
-    door.perform(settle(A))
+    handle = manner(open_redis(server.url()))
+    handle.perform(claim(A))
+    handle.perform(settle(A))
     server.kill()
     server.start()
     with pytest.raises(StoreCorrupt, match="came back without its data"):
-        again(lambda: door.perform(claim(B)))
+        again(lambda: handle.perform(claim(B)))
     newcomer = open_redis(server.url())
     opened.append(newcomer)
     assert newcomer.perform(claim(B)).applied
     with pytest.raises(StoreCorrupt):
-        door.perform(look())
+        handle.perform(look())
     with pytest.raises(StoreCorrupt):
-        door.ask(CountRecords())
-    door.close()
+        handle.ask(CountRecords())
+    handle.close()
 
 
 def test_data_that_somebody_deletes_under_the_store_is_noticed_at_once(server, store):
@@ -227,20 +227,20 @@ def test_a_call_is_refused_while_the_server_is_away_and_the_tool_does_not_run(se
 # --- a server that does not do what it is asked ---------------------------------------------------------
 
 
-@pytest.mark.parametrize("manner", [Door, AsyncDoor], ids=["sync", "async"])
+@pytest.mark.parametrize("manner", [StoreHandle, AsyncStoreHandle], ids=["sync", "async"])
 def test_a_frozen_server_is_a_refusal_in_time_and_service_resumes(server, manner):
-    door = manner(open_redis(server.url(timeout=HURRIED)))
-    door.perform(claim(A))
+    handle = manner(open_redis(server.url(timeout=HURRIED)))
+    handle.perform(claim(A))
     server.freeze()
     try:
         with pytest.raises(StoreUnavailable, match="did not answer in time"):
-            door.perform(settle(A))
+            handle.perform(settle(A))
     finally:
         server.thaw()
-    assert again(lambda: door.perform(settle(A))).record.state is State.DONE
-    kinds = [event.kind for event in door.ask(ReadEvents())]
+    assert again(lambda: handle.perform(settle(A))).record.state is State.DONE
+    kinds = [event.kind for event in handle.ask(ReadEvents())]
     assert kinds == ["claimed", "settled"]
-    door.close()
+    handle.close()
 
 
 def test_a_server_without_memory_refuses_and_nothing_is_half_written(begin, opened):

@@ -16,14 +16,14 @@ from semel.kernel.record import State
 from semel.stores.base import ReadEvents
 from semel.stores.urls import open_store
 from tests.commands import AT, A, B, claim, look, settle
-from tests.doors import AsyncDoor, Door
 from tests.faults.bank import Bank
 from tests.faults.caller import call
 from tests.faults.checks import PATIENCE_S, assert_history_holds, until
 from tests.faults.payment import payment
+from tests.handles import AsyncStoreHandle, StoreHandle
 from tests.redis_server import DURABLE, UnixRedisServer
 
-MANNERS = pytest.mark.parametrize("manner", [Door, AsyncDoor], ids=["sync", "async"])
+MANNERS = pytest.mark.parametrize("manner", [StoreHandle, AsyncStoreHandle], ids=["sync", "async"])
 
 
 @pytest.fixture
@@ -50,17 +50,17 @@ def again(ask: Callable[[], Any]) -> Any:
 
 @MANNERS
 def test_what_is_asked_over_the_socket_is_answered(server, manner):
-    door = manner(open_store(server.url()))
+    handle = manner(open_store(server.url()))
     large = bytes(range(256)) * 4_000
-    assert door.perform(claim(A, arguments=large)).applied
-    assert door.perform(look()).record.request.arguments == large
-    assert door.perform(settle(A)).applied
-    assert [event.kind for event in door.ask(ReadEvents())] == ["claimed", "settled"]
+    assert handle.perform(claim(A, arguments=large)).applied
+    assert handle.perform(look()).record.request.arguments == large
+    assert handle.perform(settle(A)).applied
+    assert [event.kind for event in handle.ask(ReadEvents())] == ["claimed", "settled"]
     clients: Any = server.ask("CLIENT", "LIST")
     ours = [line for line in clients.splitlines() if b"cmd=client" not in line]
     assert ours
     assert all(str(server.socket).encode() in line for line in ours)
-    door.close()
+    handle.close()
 
 
 def test_a_guarded_tool_runs_once(server, tmp_path):
@@ -74,28 +74,28 @@ def test_a_guarded_tool_runs_once(server, tmp_path):
 
 @MANNERS
 def test_a_server_that_is_killed_is_a_refusal_and_service_resumes(server, manner):
-    door = manner(open_store(server.url(timeout="1s")))
-    door.perform(claim(A))
+    handle = manner(open_store(server.url(timeout="1s")))
+    handle.perform(claim(A))
     server.kill()
     with pytest.raises(StoreUnavailable, match=r"Nothing listens at .*sock; the outcome was not recorded"):
-        door.perform(settle(A))
+        handle.perform(settle(A))
     server.start()
-    assert again(lambda: door.perform(settle(A))).record.state is State.DONE
-    door.close()
+    assert again(lambda: handle.perform(settle(A))).record.state is State.DONE
+    handle.close()
 
 
 @MANNERS
 def test_a_frozen_server_is_a_refusal_in_time(server, manner):
-    door = manner(open_store(server.url(timeout="300ms")))
-    door.perform(claim(A))
+    handle = manner(open_store(server.url(timeout="300ms")))
+    handle.perform(claim(A))
     server.freeze()
     try:
         with pytest.raises(StoreUnavailable, match="did not answer in time"):
-            door.perform(settle(A))
+            handle.perform(settle(A))
     finally:
         server.thaw()
-    assert again(lambda: door.perform(settle(A))).record.state is State.DONE
-    door.close()
+    assert again(lambda: handle.perform(settle(A))).record.state is State.DONE
+    handle.close()
 
 
 def test_whoever_waits_is_woken(server):
@@ -131,10 +131,10 @@ def test_login_and_database_are_those_of_the_url(manner):
         server.start()
         with pytest.raises(OpenError, match="password"):
             open_store(server.url())
-        door = manner(open_store(server.url(db="3").replace("://", "://:secret@")))
-        assert door.perform(claim(A)).applied
+        handle = manner(open_store(server.url(db="3").replace("://", "://:secret@")))
+        assert handle.perform(claim(A)).applied
         assert b"db3:" in server.ask_as("secret", "INFO", "keyspace")  # type: ignore[operator]
-        door.close()
+        handle.close()
     finally:
         server.remove()
 

@@ -1,4 +1,4 @@
-"""Random processes, signals, policies and doors on one store; effects are counted outside, judged at the end.
+"""Random processes, threads, tasks, signals and policies on one store; effects are counted outside.
 
 `SEMEL_STORM_S` says how many seconds each store's storm takes, `SEMEL_STORM_SEED` repeats one as far as a
 machine lets it be repeated.

@@ -1,4 +1,4 @@
-"""The bus without a server: doorbells, the local bus, consumers with their inbox, dead letters, URLs."""
+"""The bus without a server: subscriptions, the local bus, consumers with their inbox, dead letters, URLs."""
 
 from __future__ import annotations
 
@@ -46,30 +46,30 @@ ENDED = Message("acme:run_1:ended", "acme", "run.ended", 1, None, "run_1")
 LONG_S = 10 * PATIENCE_S
 
 
-# --- doorbells ------------------------------------------------------------------------------------
+# --- subscriptions --------------------------------------------------------------------------------
 
 
-async def rung(subscriptions: Subscriptions, ring: Callable[[], None], *topics: str) -> None:
+async def woken(subscriptions: Subscriptions, wake: Callable[[], None], *topics: str) -> None:
     waiting = asyncio.ensure_future(subscriptions.wait("acme", topics, LONG_S))
     await asyncio.sleep(0)
-    ring()
+    wake()
     await asyncio.wait_for(waiting, PATIENCE_S)
 
 
 def test_a_ring_ends_the_wait_for_its_topic() -> None:
     subscriptions = Subscriptions(SYSTEM)
-    asyncio.run(rung(subscriptions, lambda: subscriptions.ring("acme", "email"), "sms", "email"))
+    asyncio.run(woken(subscriptions, lambda: subscriptions.wake("acme", "email"), "sms", "email"))
 
 
 def test_a_ring_for_a_whole_tenant_ends_every_wait_of_it() -> None:
     subscriptions = Subscriptions(SYSTEM)
-    asyncio.run(rung(subscriptions, lambda: subscriptions.ring_all("acme"), "email"))
+    asyncio.run(woken(subscriptions, lambda: subscriptions.wake_all("acme"), "email"))
 
 
 def test_a_ring_that_nobody_heard_is_heard_by_the_next_and_only_once() -> None:
     async def scene() -> bool:
         subscriptions = Subscriptions(SYSTEM)
-        subscriptions.ring("acme", "email")
+        subscriptions.wake("acme", "email")
         await asyncio.wait_for(subscriptions.wait("acme", ("email",), LONG_S), PATIENCE_S)
         second = asyncio.ensure_future(subscriptions.wait("acme", ("email",), LONG_S))
         await asyncio.sleep(0)
@@ -85,9 +85,9 @@ def test_another_tenants_ring_is_not_heard() -> None:
         subscriptions = Subscriptions(SYSTEM)
         waiting = asyncio.ensure_future(subscriptions.wait("acme", ("email",), LONG_S))
         await asyncio.sleep(0)
-        subscriptions.ring("other", "email")
-        subscriptions.ring_all("other")
-        subscriptions.ring("acme", "sms")
+        subscriptions.wake("other", "email")
+        subscriptions.wake_all("other")
+        subscriptions.wake("acme", "sms")
         await asyncio.sleep(0)
         silent = not waiting.done()
         waiting.cancel()
@@ -108,7 +108,7 @@ def test_whoever_waited_leaves_nothing_behind() -> None:
 def test_unheard_rings_are_bounded() -> None:
     subscriptions = Subscriptions(SYSTEM)
     for number in range(10_500):
-        subscriptions.ring("acme", f"topic-{number}")
+        subscriptions.wake("acme", f"topic-{number}")
     assert len(subscriptions._missed) == 10_000
 
 

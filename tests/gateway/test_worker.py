@@ -43,7 +43,7 @@ from tests.gateway.conftest import Serve, define, refused
 from tests.stores import BY_NAME
 
 ANN = Caller("default", "ann")
-DOORS = ("store", "server")
+SOURCES = ("store", "server")
 
 
 async def _silence(*_: Any) -> None:
@@ -60,20 +60,20 @@ class Told(NamedTuple):
 
 
 class World:
-    """A store with jobs, and workers that reach them by one kind of door."""
+    """A store with jobs, and workers that reach them by one kind of job source."""
 
-    def __init__(self, store: Store, door: Callable[[str], JobSource]) -> None:
+    def __init__(self, store: Store, source: Callable[[str], JobSource]) -> None:
         self.store = store
         self.flow = flow_on(store)
         self.ledger = Ledger(store)
         self.told: list[Told] = []
-        self._door = door
+        self._source = source
 
     def worker(self, functions: Mapping[str, Callable[..., Any]], name: str = "w1", **terms: Any) -> Worker:
         found = {topic: Handler(topic, function, frozenset()) for topic, function in functions.items()}
         found |= terms.pop("handlers", {})
         terms = {"lease_s": 60.0, "concurrency": 4, "grace_s": PATIENCE_S} | terms
-        return Worker(self._door(name), self.ledger, found, worker_id=name, tell=self.tell, **terms)
+        return Worker(self._source(name), self.ledger, found, worker_id=name, tell=self.tell, **terms)
 
     def tell(self, event: str, **facts: Any) -> None:
         self.told.append(Told(event, facts))
@@ -114,7 +114,7 @@ async def until(ask: Callable[[], Awaitable[Any]], what: str) -> None:
         await asyncio.sleep(0.01)
 
 
-@pytest.fixture(params=DOORS)
+@pytest.fixture(params=SOURCES)
 def world(request: pytest.FixtureRequest, tmp_path: Path, serve: Serve) -> Iterator[World]:
     store = BY_NAME["sqlite"].open(tmp_path, SYSTEM, True)
     if request.param == "store":
@@ -676,8 +676,8 @@ def test_a_stop_does_not_wait_longer_than_its_grace(world: World) -> None:
 
 def test_a_server_that_is_not_there_is_told_at_the_start(world: World) -> None:
     async def scene() -> None:
-        door = GatewayJobs("http://127.0.0.1:1", None, "w1", "default")
-        await Worker(door, world.ledger, {}, worker_id="w1", tell=world.tell).run()
+        source = GatewayJobs("http://127.0.0.1:1", None, "w1", "default")
+        await Worker(source, world.ledger, {}, worker_id="w1", tell=world.tell).run()
 
     with pytest.raises(Away):
         asyncio.run(scene())
@@ -691,9 +691,9 @@ def test_a_worker_that_may_not_lease_ends_with_the_reason(
     key = served.key(*roles, tenant="default") if roles else "semel_no_key"
 
     async def scene() -> None:
-        door = GatewayJobs(served.url, key, "w1", "default")
+        source = GatewayJobs(served.url, key, "w1", "default")
         functions = {"email": Handler("email", print, frozenset())}
-        await Worker(door, world.ledger, functions, worker_id="w1", tell=world.tell).run()
+        await Worker(source, world.ledger, functions, worker_id="w1", tell=world.tell).run()
 
     with pytest.raises(SemelError) as refused:
         asyncio.run(scene())
@@ -706,10 +706,10 @@ def test_a_worker_with_a_key_works_for_the_keys_tenant(serve: Serve, world: Worl
 
     async def scene() -> None:
         created = submitter.post("/api/v1/jobs", json={"topic": "email", "input": 1}).json()
-        door = GatewayJobs(served.url, key, "w1", "acme")
+        source = GatewayJobs(served.url, key, "w1", "acme")
         functions = {"email": Handler("email", lambda job: job.input + 1, frozenset())}
         ledger = Ledger(world.store, tenant="acme")
-        worker = Worker(door, ledger, functions, worker_id="w1", tell=world.tell)
+        worker = Worker(source, ledger, functions, worker_id="w1", tell=world.tell)
         running = asyncio.ensure_future(worker.run())
         await world.has_told("job.succeeded")
         worker.stop()
@@ -722,10 +722,13 @@ def test_a_worker_with_a_key_works_for_the_keys_tenant(serve: Serve, world: Worl
 
 def test_jobs_of_one_tenant_are_not_worked_on_with_the_records_of_another(serve: Serve, world: World) -> None:
     served = serve()
-    submitter, door = served.holder("submitter"), GatewayJobs(served.url, served.key("worker"), "w1", "acme")
+    submitter, source = (
+        served.holder("submitter"),
+        GatewayJobs(served.url, served.key("worker"), "w1", "acme"),
+    )
     created = submitter.post("/api/v1/jobs", json={"topic": "email", "input": 1}).json()
     functions = {"email": Handler("email", print, frozenset())}
-    worker = Worker(door, world.ledger, functions, worker_id="w1", tell=world.tell)
+    worker = Worker(source, world.ledger, functions, worker_id="w1", tell=world.tell)
     with pytest.raises(OpenError, match="Nothing was leased"):
         asyncio.run(worker.run())
     assert submitter.get(f"/api/v1/jobs/{created['job_id']}").json()["status"] == "queued"
@@ -736,8 +739,8 @@ def test_a_question_in_another_store_than_the_gateways_names_who_submitted_the_j
 ) -> None:
     served = serve()
     submitter = served.holder("submitter", principal="ann")
-    world = World(BY_NAME["sqlite"].open(tmp_path, SYSTEM, True), lambda _: door)
-    door = GatewayJobs(served.url, served.key("worker", principal="robot"), "w1", "acme")
+    world = World(BY_NAME["sqlite"].open(tmp_path, SYSTEM, True), lambda _: source)
+    source = GatewayJobs(served.url, served.key("worker", principal="robot"), "w1", "acme")
 
     @semel.tool_contract(class_="irreversible", approval="required")
     def wire(amount: int) -> int:
@@ -755,7 +758,7 @@ def test_a_question_in_another_store_than_the_gateways_names_who_submitted_the_j
 
 
 class Flaky:
-    """A door that often does not answer, after or before it did what it was asked."""
+    """A job source that often does not answer, after or before it did what it was asked."""
 
     def __init__(self, inner: JobSource) -> None:
         self._inner = inner
@@ -783,8 +786,8 @@ def test_a_result_is_reported_until_it_is_taken_and_counts_once(world: World) ->
         jobs = [await world.create() for _ in range(3)]
         return [(await world.ended(job))["status"] for job in jobs]
 
-    inner = world._door
-    world._door = lambda name: Flaky(inner(name))
+    inner = world._source
+    world._source = lambda name: Flaky(inner(name))
     assert working(world.worker({"email": lambda _: None}), scene) == ["succeeded"] * 3
     assert "worker.away" in world.events()
 
@@ -806,8 +809,8 @@ def test_a_result_that_a_gateway_refuses_fails_the_job_and_says_so(world: World)
     async def scene() -> Any:
         return (await world.ended(await world.create()))["error"]
 
-    inner = world._door
-    world._door = lambda name: Refusing(inner(name))
+    inner = world._source
+    world._source = lambda name: Refusing(inner(name))
     error = working(world.worker({"email": lambda _: None}), scene)
     assert (error["code"], error["retriable"]) == ("RESULT_REFUSED", False)
     assert "not like this" in error["message"]

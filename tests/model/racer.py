@@ -28,7 +28,7 @@ from semel.kernel.record import (
     settled_by,
 )
 from tests.commands import asked
-from tests.doors import Door
+from tests.handles import StoreHandle
 from tests.model.linearizability import Recorder
 from tests.model.record_model import STARTED
 from tests.stores import BY_NAME
@@ -48,8 +48,8 @@ def place(key: str) -> Address:
 class Racer:
     """Asks at random, with tokens that are its own, that were its own, or that belong to somebody else."""
 
-    def __init__(self, door: Door, recorder: Recorder, name: str, seed: int) -> None:
-        self._door = door
+    def __init__(self, handle: StoreHandle, recorder: Recorder, name: str, seed: int) -> None:
+        self._handle = handle
         self._recorder = recorder
         self._name = name
         self._chance = random.Random(seed)
@@ -140,7 +140,7 @@ class Racer:
         spelled = tuple(arg.decode() if isinstance(arg, bytes) else arg for arg in args)
 
         def ask() -> Any:
-            record = self._door.perform(command).record
+            record = self._handle.perform(command).record
             if record is not None:
                 self._seen.append(record.token)
             return answer(record)
@@ -149,12 +149,12 @@ class Racer:
 
 
 def main(kind: str, at: str, history: str, name: str, seed: str) -> None:
-    door = Door(BY_NAME[kind].open(Path(at), SYSTEM, True))
+    handle = StoreHandle(BY_NAME[kind].open(Path(at), SYSTEM, True))
     print("ready", flush=True)
     sys.stdin.readline()
     with Recorder(Path(history), name) as recorder:
-        Racer(door, recorder, name, int(seed)).run()
-    door.close()
+        Racer(handle, recorder, name, int(seed)).run()
+    handle.close()
 
 
 if __name__ == "__main__":

@@ -35,8 +35,8 @@ from semel.stores.documents import (
     Weigh,
 )
 from semel.stores.memory import MemoryStore
-from tests.doors import AsyncDoor, Door
 from tests.fake_clock import START_US, FakeClock
+from tests.handles import AsyncStoreHandle, StoreHandle
 from tests.stores import KINDS, Kind
 
 TENANTS = ["acme", "globex:ü"]
@@ -65,21 +65,21 @@ class Agreement(RuleBasedStateMachine):
     """Two handles on one store, and the specification, side by side under one clock."""
 
     kind: ClassVar[Kind]
-    manner: ClassVar[type[Door]]
+    manner: ClassVar[type[StoreHandle]]
 
     def __init__(self) -> None:
         super().__init__()
         self.clock = FakeClock()
         self.directory = Path(tempfile.mkdtemp(prefix="semel-documents-"))
         self.memory = MemoryStore(clock=self.clock)
-        self.door, self.other_door = self.open_door(), self.open_door()
+        self.handle, self.other_handle = self.open_handle(), self.open_handle()
         self.asked: list[Commit] = []
 
-    def open_door(self) -> Door:
+    def open_handle(self) -> StoreHandle:
         return self.manner(self.kind.open(self.directory, self.clock, True))
 
     def compare(self, query: Query[Any]) -> Any:
-        ours, theirs = self.memory.ask(query), self.door.ask(query)
+        ours, theirs = self.memory.ask(query), self.handle.ask(query)
         assert theirs == ours
         return ours
 
@@ -131,7 +131,7 @@ class Agreement(RuleBasedStateMachine):
     )
     def scans(self, tenant, index, limit, newest, after, upto):
         query = Scan(tenant, index, limit, newest, after, upto)
-        ours, theirs = self.memory.ask(query), self.door.ask(query)
+        ours, theirs = self.memory.ask(query), self.handle.ask(query)
         assert (theirs.now_us, [*theirs.documents]) == (ours.now_us, [*ours.documents])
 
     @rule(tenant=tenants, chosen=st.lists(ids, max_size=6))
@@ -140,11 +140,11 @@ class Agreement(RuleBasedStateMachine):
 
     @rule(tenant=tenants)
     def weighs(self, tenant):
-        assert self.door.ask(Weigh(tenant)) == self.memory.ask(Weigh(tenant))
+        assert self.handle.ask(Weigh(tenant)) == self.memory.ask(Weigh(tenant))
 
     @rule(index=indexes, upto=st.none() | scores)
     def asks_for_tenants(self, index, upto):
-        ours, theirs = (store.ask(Tenants(index, upto)) for store in (self.memory, self.door))
+        ours, theirs = (store.ask(Tenants(index, upto)) for store in (self.memory, self.handle))
         assert sorted(theirs) == sorted(ours)
 
     # --- time and others ---------------------------------------------------------------------------
@@ -155,7 +155,7 @@ class Agreement(RuleBasedStateMachine):
 
     @rule()
     def another_process_goes_on(self):
-        self.door, self.other_door = self.other_door, self.door
+        self.handle, self.other_handle = self.other_handle, self.handle
 
     # --- after every step --------------------------------------------------------------------------
 
@@ -168,8 +168,8 @@ class Agreement(RuleBasedStateMachine):
                 self.scans(tenant, index, 50, False, None, None)
 
     def teardown(self) -> None:
-        self.door.close()
-        self.other_door.close()
+        self.handle.close()
+        self.other_handle.close()
         shutil.rmtree(self.directory)
 
 
@@ -177,7 +177,7 @@ MACHINES = [
     pytest.param(kind, manner, id=f"{kind.name}-{name}")
     for kind in KINDS
     if kind.shared
-    for name, manner in (("sync", Door), ("async", AsyncDoor))
+    for name, manner in (("sync", StoreHandle), ("async", AsyncStoreHandle))
 ]
 
 ORDINARY = settings(
@@ -185,7 +185,7 @@ ORDINARY = settings(
 )
 
 
-def agree(kind: Kind, manner: type[Door], how: settings) -> None:
+def agree(kind: Kind, manner: type[StoreHandle], how: settings) -> None:
     machine = type("Agreement", (Agreement,), {"kind": kind, "manner": manner})
     run_state_machine_as_test(machine, settings=how)
 

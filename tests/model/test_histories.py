@@ -22,7 +22,7 @@ from semel.kernel import record
 from semel.kernel.clock import SYSTEM
 from semel.kernel.record import Look, State
 from semel.stores.base import ReadEvents, Store
-from tests.doors import AsyncDoor, Door
+from tests.handles import AsyncStoreHandle, StoreHandle
 from tests.model.linearizability import History, Recorder, check
 from tests.model.racer import KEYS, QUESTIONS_PER_KEY, Racer, place
 from tests.model.record_model import STARTED, RecordModel
@@ -74,11 +74,11 @@ def race_in_threads(store: Store, histories: Path, seed: int) -> None:
     start = threading.Barrier(RACERS)
 
     def race(number: int) -> None:
-        door = AsyncDoor(store) if number % 2 else Door(store)
+        handle = AsyncStoreHandle(store) if number % 2 else StoreHandle(store)
         with Recorder(histories / f"t{number}.jsonl", f"t{number}") as recorder:
             start.wait()
-            Racer(door, recorder, f"t{number}", seed * RACERS + number).run()
-        door.leave()
+            Racer(handle, recorder, f"t{number}", seed * RACERS + number).run()
+        handle.leave()
 
     with restless_threads(seed), ThreadPoolExecutor(RACERS) as pool:
         for _ in pool.map(race, range(RACERS)):

@@ -38,8 +38,8 @@ from semel.stores.base import (
 )
 from semel.stores.memory import MemoryStore
 from tests.commands import LEASE, SECOND, WINDOW, amend, claim, park, release, renew, resolve, retake, settle
-from tests.doors import AsyncDoor, Door
 from tests.fake_clock import FakeClock
+from tests.handles import AsyncStoreHandle, StoreHandle
 from tests.stores import KINDS, SPREAD, Kind
 
 PLACES = [Address(tenant, "tool", key) for tenant in ("acme", "globex") for key in ("k", "k\x00ü")]
@@ -63,7 +63,7 @@ class Agreement(RuleBasedStateMachine):
     """Two handles on one store, and the specification, side by side under one clock."""
 
     kind: ClassVar[Kind]
-    manner: ClassVar[type[Door]]
+    manner: ClassVar[type[StoreHandle]]
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,26 +71,26 @@ class Agreement(RuleBasedStateMachine):
         self.directory = Path(tempfile.mkdtemp(prefix="semel-agreement-"))
         self.memory = MemoryStore(clock=self.clock)
         self.memory.audit_kept_us = AUDIT_KEPT_US
-        self.door, self.other_door = self.open_door(), self.open_door()
+        self.handle, self.other_handle = self.open_handle(), self.open_handle()
         self.claims = 0
         self.last: Command | None = None
         self.read_up_to: dict[tuple[str, int], int] = {}
 
-    def open_door(self) -> Door:
-        door = self.manner(self.kind.open(self.directory, self.clock, True))
-        door.store.audit_kept_us = AUDIT_KEPT_US
-        return door
+    def open_handle(self) -> StoreHandle:
+        handle = self.manner(self.kind.open(self.directory, self.clock, True))
+        handle.store.audit_kept_us = AUDIT_KEPT_US
+        return handle
 
     @rule()
     def another_process_goes_on(self):
         """What a handle remembers of a record must not matter once the other one has changed it."""
-        self.door, self.other_door = self.other_door, self.door
+        self.handle, self.other_handle = self.other_handle, self.handle
 
     # --- commands ----------------------------------------------------------------------------------
 
     def compare(self, command: Command) -> None:
         self.last = command
-        assert self.door.perform(command) == self.memory.perform(command)
+        assert self.handle.perform(command) == self.memory.perform(command)
 
     def token_of(self, at: Address, owner: bytes) -> bytes:
         """The token, or that of the present owner; where nobody owns the key, somebody claims it first."""
@@ -211,22 +211,22 @@ class Agreement(RuleBasedStateMachine):
             self.listed(ListRecords(tenant, before=(page[-1].created_at, page[-1].request.id)))
 
     def listed(self, query: ListRecords) -> Sequence[Record]:
-        ours, theirs = self.memory.ask(query), self.door.ask(query)
+        ours, theirs = self.memory.ask(query), self.handle.ask(query)
         assert [*theirs] == [*ours]
         return ours
 
     @rule(number=st.integers(1, 10), tenant=st.sampled_from(["acme", "globex"]))
     def finds(self, number, tenant):
         query = FindRecord(tenant, f"rec_{number}")
-        assert self.door.ask(query) == self.memory.ask(query)
+        assert self.handle.ask(query) == self.memory.ask(query)
 
     @rule(limit=st.sampled_from([1, 2, 500]))
     def sweeps(self, limit):
-        assert swept(self.door, limit) == swept(Door(self.memory), limit)
+        assert swept(self.handle, limit) == swept(StoreHandle(self.memory), limit)
 
     @rule(limit=st.sampled_from([1, 3, 1_000]))
     def seals(self, limit):
-        ours, theirs = self.memory.ask(SealEvents(limit)), self.door.ask(SealEvents(limit))
+        ours, theirs = self.memory.ask(SealEvents(limit)), self.handle.ask(SealEvents(limit))
         assert (theirs is None) == (ours is None)
         if ours is not None and theirs is not None:
             # The hash covers `seq` and the order within a sweep, which are the store's own.
@@ -234,9 +234,9 @@ class Agreement(RuleBasedStateMachine):
             self.verify_last_seal()
 
     def verify_last_seal(self, lane: int = 0) -> None:
-        *_, last = seals = self.door.ask(ReadSeals(lane=lane))
+        *_, last = seals = self.handle.ask(ReadSeals(lane=lane))
         previous = seals[-2].hash if len(seals) > 1 else GENESIS
-        run = self.door.ask(ReadEvents(after=last.first_seq - 1, limit=last.events, lane=lane))
+        run = self.handle.ask(ReadEvents(after=last.first_seq - 1, limit=last.events, lane=lane))
         assert (run[0].seq, run[-1].seq) == (last.first_seq, last.last_seq)
         assert last.hash == chain(previous, last.number, run)
 
@@ -245,7 +245,7 @@ class Agreement(RuleBasedStateMachine):
         record = self.memory.perform(Look(at)).record
         if record is not None:
             hit = new_event("dedup_hit", record, self.clock.now_us())._replace(times=times)
-            for store in (self.door, Door(self.memory)):
+            for store in (self.handle, StoreHandle(self.memory)):
                 store.ask(AppendEvents([hit, hit]))
 
     # --- after every step ---------------------------------------------------------------------------
@@ -253,21 +253,21 @@ class Agreement(RuleBasedStateMachine):
     @invariant()
     def all_records_are_equal(self):
         for at in PLACES:
-            assert self.door.perform(Look(at)) == self.memory.perform(Look(at))
+            assert self.handle.perform(Look(at)) == self.memory.perform(Look(at))
         for tenant in ("acme", "globex"):
             self.listed(ListRecords(tenant))
-        assert self.door.ask(CountRecords()) == self.memory.ask(CountRecords())
-        assert self.door.ask(CountUnsettled(UNSETTLED)) == self.memory.ask(CountUnsettled(UNSETTLED))
+        assert self.handle.ask(CountRecords()) == self.memory.ask(CountRecords())
+        assert self.handle.ask(CountUnsettled(UNSETTLED)) == self.memory.ask(CountUnsettled(UNSETTLED))
 
     @invariant()
     def the_same_events_were_written(self):
-        assert self.unread("store", self.door) == self.unread("memory", Door(self.memory))
+        assert self.unread("store", self.handle) == self.unread("memory", StoreHandle(self.memory))
 
-    def unread(self, name: str, door: Door) -> list[Event]:
+    def unread(self, name: str, handle: StoreHandle) -> list[Event]:
         """What was written since the last reading. A sweep touches each address once, in its own order."""
         events: list[Event] = []
-        for lane in range(door.store.lanes):
-            page = door.ask(ReadEvents(after=self.read_up_to.get((name, lane), 0), lane=lane))
+        for lane in range(handle.store.lanes):
+            page = handle.ask(ReadEvents(after=self.read_up_to.get((name, lane), 0), lane=lane))
             if page:
                 self.read_up_to[name, lane] = page[-1].seq
             events += page
@@ -277,21 +277,23 @@ class Agreement(RuleBasedStateMachine):
         try:
             self.compare_what_is_kept()
         finally:
-            self.door.close()
-            self.other_door.close()
+            self.handle.close()
+            self.other_handle.close()
             shutil.rmtree(self.directory)
 
     def compare_what_is_kept(self) -> None:
-        kept, expected = (store.ask(ReadEvents(limit=10_000)) for store in (self.door, Door(self.memory)))
+        kept, expected = (
+            store.ask(ReadEvents(limit=10_000)) for store in (self.handle, StoreHandle(self.memory))
+        )
         assert [event.at_us for event in kept] == [event.at_us for event in expected]
-        assert len(self.door.ask(ReadSeals())) == len(self.memory.ask(ReadSeals()))
+        assert len(self.handle.ask(ReadSeals())) == len(self.memory.ask(ReadSeals()))
         if kept and kept[0].seq == 1:
             self.compare_stories(kept)
 
     def compare_stories(self, events: Sequence[Event]) -> None:
         """Nothing was dropped yet, so the events tell every record."""
         for at in PLACES:
-            record = self.door.perform(Look(at)).record
+            record = self.handle.perform(Look(at)).record
             if record is not None:
                 assert fold(event for event in events if event.record_id == record.request.id) == told_by(
                     record
@@ -303,23 +305,23 @@ class SpreadAgreement(Agreement):
 
     @rule(limit=st.sampled_from([1, 3, 1_000]))
     def seals(self, limit):
-        for lane in range(self.door.store.lanes):
-            if self.door.ask(SealEvents(limit, lane)) is not None:
+        for lane in range(self.handle.store.lanes):
+            if self.handle.ask(SealEvents(limit, lane)) is not None:
                 self.verify_last_seal(lane)
 
     def compare_what_is_kept(self) -> None:
         lanes = [lane for name, lane in self.read_up_to if name == "store"]
-        kept = [self.door.ask(ReadEvents(limit=10_000, lane=lane)) for lane in lanes]
+        kept = [self.handle.ask(ReadEvents(limit=10_000, lane=lane)) for lane in lanes]
         if all(events and events[0].seq == 1 for events in kept):
             self.compare_stories([event for events in kept for event in events])
 
 
-def swept(door: Door, limit: int) -> tuple[int, int]:
+def swept(handle: StoreHandle, limit: int) -> tuple[int, int]:
     """How many lapsed and closed records a whole round finds."""
     lapsed = closed = 0
     more = True
     while more:
-        step = door.ask(Sweep(limit))
+        step = handle.ask(Sweep(limit))
         lapsed, closed, more = lapsed + step.lapsed, closed + step.closed, step.more
     return lapsed, closed
 
@@ -328,7 +330,7 @@ MACHINES = [
     pytest.param(kind, manner, id=f"{kind.name}-{name}")
     for kind in (*KINDS, SPREAD)
     if kind.shared
-    for name, manner in (("sync", Door), ("async", AsyncDoor))
+    for name, manner in (("sync", StoreHandle), ("async", AsyncStoreHandle))
 ]
 
 ORDINARY = settings(
@@ -336,7 +338,7 @@ ORDINARY = settings(
 )
 
 
-def agree(kind: Kind, manner: type[Door], how: settings) -> None:
+def agree(kind: Kind, manner: type[StoreHandle], how: settings) -> None:
     # On several servers every look goes to all of them.
     how = settings(how, max_examples=how.max_examples // 2) if kind is SPREAD else how
     plan = SpreadAgreement if kind is SPREAD else Agreement

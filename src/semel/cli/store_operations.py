@@ -124,14 +124,14 @@ class StoreOperations:
     def jobs(self, filters: dict[str, str | None], limit: int) -> list[Data]:
         job_filter = JobFilter(**filters)
         return _whole(
-            lambda after, size: self._flow.job_desk.list(self._tenant, job_filter, after, size), limit
+            lambda after, size: self._flow.job_admin.list(self._tenant, job_filter, after, size), limit
         )
 
     def job(self, job_id: str) -> Data:
         return _run(self._flow.jobs.get(self._tenant, job_id))
 
     def cancel_job(self, job_id: str) -> tuple[Data, bool]:
-        return _answered(self._flow.job_desk.cancel(self._caller(), job_id))
+        return _answered(self._flow.job_admin.cancel(self._caller(), job_id))
 
     def dead_letters(self, limit: int) -> list[Data]:
         return _whole(lambda after, size: self._flow.dead_letters.list(self._tenant, after, size), limit)

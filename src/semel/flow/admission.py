@@ -1,7 +1,7 @@
 """A run starts: replay, then workflow, then input, then slot; key, run and messages in one atomic step.
 
-A refusal leaves nothing behind, so there is nothing to clean up, and no crash can poison a key. A replay is
-answered before anything else is judged.
+A refusal leaves nothing behind, so there is nothing to clean up, and no crash can make a key unusable. A
+replay is answered before anything else is judged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from semel.flow.keys import Keys
 from semel.flow.problems import Problem
 from semel.flow.progress import Change
 from semel.flow.values import Caller, JsonAnswer, written
-from semel.flow.workflows import Known, Workflows
+from semel.flow.workflows import AdmissionRules, Workflows
 from semel.kernel.answers import RunStartedJson
 from semel.ledger.request_keys import KeyRecord
 from semel.stores.documents import Capacity, Committed, Draft
@@ -25,21 +25,21 @@ from semel.stores.documents import Capacity, Committed, Draft
 # How often a definition may change, or a key lapse, under one request.
 _TRIES = 20
 
-# Runs end by the second rather than by the millisecond.
+# When to ask again for a slot: runs take seconds rather than milliseconds.
 _SLOT_RETRY_S = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A request for a run. `begin` begins it in a change, by what is known of its workflow."""
+    """A request for a run. `begin` begins it in a change, by the rules of its workflow and tenant."""
 
     caller: Caller
     scope: str  # run or rerun
     workflow_id: str
     key: str | None
     fingerprint: str
-    begin: Callable[[Change, Known], None]
-    objection: Callable[[Known], Awaitable[Problem | None]]
+    begin: Callable[[Change, AdmissionRules], None]
+    objection: Callable[[AdmissionRules], Awaitable[Problem | None]]
 
 
 class Plan(NamedTuple):
@@ -65,14 +65,14 @@ class Admission:
     async def admit(self, start: Start) -> JsonAnswer[RunStartedJson]:
         key_tag: str | None = None
         for _ in range(_TRIES):
-            known = await self.workflows.known(start.caller.tenant, start.workflow_id)
-            if await start.objection(known) is not None:
-                known = await self.fresh(start)
-                if problem := await start.objection(known):
+            rules = await self.workflows.rules(start.caller.tenant, start.workflow_id)
+            if await start.objection(rules) is not None:
+                rules = await self.fresh(start)
+                if problem := await start.objection(rules):
                     return await self.replay_or(
                         problem, start.caller.tenant, start.scope, start.key, start.fingerprint
                     )
-            plan = await self.plan(start, known, key_tag)
+            plan = await self.plan(start, rules, key_tag)
             if problem := await self.document_store.storage.objection(start.caller.tenant, plan.put):
                 return await self.replay_or(
                     problem, start.caller.tenant, start.scope, start.key, start.fingerprint
@@ -93,10 +93,10 @@ class Admission:
             "store_unavailable", "Definitions change faster than a run can start. Nothing was kept."
         )
 
-    async def fresh(self, start: Start) -> Known:
+    async def fresh(self, start: Start) -> AdmissionRules:
         """As it is in the store: a refusal is not based on what was true a while ago."""
         self.workflows.forget(start.caller.tenant, start.workflow_id)
-        return await self.workflows.known(start.caller.tenant, start.workflow_id)
+        return await self.workflows.rules(start.caller.tenant, start.workflow_id)
 
     async def replay_or(
         self, problem: Problem, tenant: str, scope: str, key: str | None, fingerprint: str
@@ -107,20 +107,20 @@ class Admission:
             raise problem
         return answer
 
-    async def plan(self, start: Start, known: Known, key_tag: str | None) -> Plan:
+    async def plan(self, start: Start, rules: AdmissionRules, key_tag: str | None) -> Plan:
         change = Change(start.caller.tenant, await self.document_store.now_us(), self.document_store.new_id)
-        start.begin(change, known)
+        start.begin(change, rules)
         run = change.run
         assert run is not None
         answer = written(views.started(run))
         # A run that exists already is this one: writing it again would take back what it has done since.
-        expect: dict[str, str | None] = {**known.tags, run.run_id: None}
+        expect: dict[str, str | None] = {**rules.tags, run.run_id: None}
         put, key_id = change.drafts(self.keys.kept_us), None
         if start.key is not None:
             record = self._key_record(start, change.now_us, answer.body, run.run_id)
             key_id = record.id
             put, expect = (*put, record.draft()), expect | {key_id: key_tag}
-        capacity, events = _capacity(known, run.workflow_id), tuple(change.audited)
+        capacity, events = _capacity(rules, run.workflow_id), tuple(change.audited)
         return Plan(answer, run.run_id, key_id, expect, put, capacity, events)
 
     async def commit(self, start: Start, plan: Plan) -> Committed:
@@ -142,10 +142,10 @@ class Admission:
         )
 
 
-def _capacity(known: Known, workflow_id: str) -> tuple[Capacity, ...]:
-    capacities = [Capacity(indexes.SLOTS, known.limit)]
-    if known.workflow is not None and known.workflow.max_concurrent_runs is not None:
-        capacities.append(Capacity(indexes.slots_of(workflow_id), known.workflow.max_concurrent_runs))
+def _capacity(rules: AdmissionRules, workflow_id: str) -> tuple[Capacity, ...]:
+    capacities = [Capacity(indexes.SLOTS, rules.limit)]
+    if rules.workflow is not None and rules.workflow.max_concurrent_runs is not None:
+        capacities.append(Capacity(indexes.slots_of(workflow_id), rules.workflow.max_concurrent_runs))
     return tuple(capacities)
 
 

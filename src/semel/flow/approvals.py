@@ -7,7 +7,7 @@ from semel.flow.progress import RunsFollow
 from semel.flow.values import Caller, JsonAnswer, Page, next_after, written
 from semel.kernel.answers import ApprovalJson, DecisionJson, RecordJson
 from semel.questions import deciding, job_index, views
-from semel.questions.deciding import Decider, JobStanding, Seen
+from semel.questions.deciding import Decider, JobSnapshot, Seen
 from semel.questions.job import job_of
 from semel.questions.refusals import Refusal
 from semel.stores.documents import Scan
@@ -32,17 +32,17 @@ class JobApprovals:
         return Page(kept, next_after(documents, index, limit))
 
     async def get(self, tenant: str, job_id: str) -> ApprovalJson:
-        standing = await self._look(tenant, job_id)
-        if standing.job.question is None:
+        snapshot = await self._look(tenant, job_id)
+        if snapshot.job.question is None:
             raise Refusal("job_not_found", "Nobody is asked about this job.")
-        return views.approval(standing.job, standing.now_us)
+        return views.approval(snapshot.job, snapshot.now_us)
 
     async def records(
         self, tenant: str, status: str | None, after: tuple[int, str] | None, limit: int
     ) -> Items:
         """Questions as records, newest first; `after` is the last record of any kind that was seen.
 
-        What is over by its time stands with the waiting ones until somebody sweeps.
+        What is over by its time is listed with the waiting ones until somebody sweeps.
         """
         before = after and (after[0], views.job_of_question(after[1]))
         scan = Scan(tenant, job_index.approvals(status), limit, newest=True, after=before)
@@ -52,10 +52,10 @@ class JobApprovals:
     async def record(self, tenant: str, job_id: str) -> RecordJson | None:
         """The question about this job as a record; None if nobody is asked."""
         try:
-            standing = await self._look(tenant, job_id)
+            snapshot = await self._look(tenant, job_id)
         except Refusal:
             return None
-        return views.question_record(standing.job, standing.now_us) if standing.job.question else None
+        return views.question_record(snapshot.job, snapshot.now_us) if snapshot.job.question else None
 
     async def decide(
         self,
@@ -75,5 +75,5 @@ class JobApprovals:
         )
         return written(answer.as_data(), replayed=answer.replayed)
 
-    async def _look(self, tenant: str, job_id: str) -> JobStanding:
+    async def _look(self, tenant: str, job_id: str) -> JobSnapshot:
         return await self._document_store.carry_out(deciding.look(tenant, job_id, self._follows))

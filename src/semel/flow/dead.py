@@ -79,19 +79,19 @@ class DeadLetters:
         key_id = None if key is None else self._keys.id(caller.tenant, "dead-letter", key)
         while True:
             document = await self._document(caller.tenant, id_)
-            found = letter_of(document.body)
-            if found.retried_us is not None:
-                if key_id is None or found.retry_key != key_id:
+            dead = letter_of(document.body)
+            if dead.retried_us is not None:
+                if key_id is None or dead.retry_key != key_id:
                     raise Problem("message_already_retried")
-                return written(view(found), replayed=True)
-            retried = await self._retried(caller, found, key_id)
+                return written(view(dead), replayed=True)
+            retried = await self._retried(caller, dead, key_id)
             put = (retried.draft(self._keys.kept_us), job_index.message_draft(_again(retried)))
             if (await self._document_store.commit(caller.tenant, {id_: document.tag}, put)).done:
                 return written(view(retried))
 
-    async def _retried(self, caller: Caller, found: DeadLetter, key_id: str | None) -> DeadLetter:
+    async def _retried(self, caller: Caller, dead: DeadLetter, key_id: str | None) -> DeadLetter:
         now_us = await self._document_store.now_us()
-        return replace(found, retried_us=now_us, retried_by=caller.principal, retry_key=key_id)
+        return replace(dead, retried_us=now_us, retried_by=caller.principal, retry_key=key_id)
 
     async def _document(self, tenant: str, id_: str) -> Document:
         document = (await self._document_store.fetch(tenant, id_)).get(id_)
@@ -100,26 +100,26 @@ class DeadLetters:
         return document
 
 
-def _again(found: DeadLetter) -> Message:
+def _again(dead: DeadLetter) -> Message:
     """Under an id of its own, or a broker would drop it; consumers that handled the first one know it."""
-    assert found.retried_us is not None
-    return replace(found.message, id=found.message.id + RETRY, at_us=found.retried_us)
+    assert dead.retried_us is not None
+    return replace(dead.message, id=dead.message.id + RETRY, at_us=dead.retried_us)
 
 
-def view(found: DeadLetter) -> DeadLetterJson:
-    message = found.message
+def view(dead: DeadLetter) -> DeadLetterJson:
+    message = dead.message
     return {
-        "id": found.id,
+        "id": dead.id,
         "message_id": message.id,
         "type": message.type,
         "topic": message.topic,
         "run_id": message.run_id,
         "job_id": message.job_id,
-        "consumer": found.consumer,
-        "deliveries": found.deliveries,
-        "error": found.error,
+        "consumer": dead.consumer,
+        "deliveries": dead.deliveries,
+        "error": dead.error,
         "created_at": rfc3339(message.at_us),
-        "dead_at": rfc3339(found.dead_us),
-        "retried_at": rfc3339(found.retried_us),
-        "retried_by": found.retried_by,
+        "dead_at": rfc3339(dead.dead_us),
+        "retried_at": rfc3339(dead.retried_us),
+        "retried_by": dead.retried_by,
     }

@@ -87,15 +87,15 @@ class DocumentStore:
             self.nudge(commit.tenant)
         return committed
 
-    async def carry_out(self, wanted: Inquiry[T]) -> T:
+    async def carry_out(self, queries: Inquiry[T]) -> T:
         """What the generator returns, its queries answered one after the other."""
         answer: Any = None
         while True:
             try:
-                query = wanted.send(answer)
+                query = queries.send(answer)
             except StopIteration as stop:
-                found: T = stop.value
-                return found
+                result: T = stop.value
+                return result
             answer = await (self.write(query) if isinstance(query, Commit) else self.ask(query))
 
     def new_tag(self) -> str:

@@ -37,7 +37,7 @@ class Policy:
 
 
 class Flow:
-    """`send` gives a message to the bus; `wait` returns when a doorbell rings for a topic, or in time."""
+    """`send` gives a message to the bus; `wait` returns when a topic has a job, or in time."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Flow:
         self.admission = admission
         self.runs = Runs(self.document_store, admission, waited)
         self.jobs = Jobs(self.document_store, self.keys, wait)
-        self.job_desk = JobAdmin(self.document_store, policy.kept_us)
+        self.job_admin = JobAdmin(self.document_store, policy.kept_us)
         self.approvals = JobApprovals(self.document_store, policy.kept_us)
         self.outbox = Outbox(self.document_store, send)
         self.document_store.nudge = self.outbox.nudge

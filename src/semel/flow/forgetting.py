@@ -50,6 +50,6 @@ def _belongings(tenant: str, document: Document) -> Inquiry[tuple[str, ...]]:
     run = run_of(document.body)
     events = tuple(indexes.event_id(run.run_id, seq) for seq in range(1, run.seq + 1))
     jobs = tuple(step.job_id for step in run.steps if step.job_id)
-    found = (yield Fetch(tenant, jobs)).documents
-    own = tuple(id_ for id_, job in found.items() if job_of(job.body).run_id == run.run_id)
+    documents = (yield Fetch(tenant, jobs)).documents
+    own = tuple(id_ for id_, job in documents.items() if job_of(job.body).run_id == run.run_id)
     return events + own

@@ -62,10 +62,10 @@ class Inbox:
             committed = await self._document_store.commit(message.tenant, {id_: seen}, (draft,), tag=tag)
             if committed.done:
                 return Claimed(message, id_, tag)
-            found = committed.unexpected[id_]
-            if (standing := _standing(found, committed.now_us)) is not None:
-                return standing
-            seen = found and found.tag
+            document = committed.unexpected[id_]
+            if (status := _status(document, committed.now_us)) is not None:
+                return status
+            seen = document and document.tag
 
     async def settle(self, claimed: Claimed, drafts: Iterable[Draft] = ()) -> bool:
         """Handled, together with what that writes; False, and nothing is written, if the claim was lost."""
@@ -101,11 +101,11 @@ def _document(id_: str, body: dict[str, int], at_us: int, kept_us: int | None) -
     return Draft(id_, orjson.dumps(body), entries)
 
 
-def _standing(found: Document | None, now_us: int) -> Busy | Handled | None:
+def _status(document: Document | None, now_us: int) -> Busy | Handled | None:
     """Why it cannot be claimed; None if it can."""
-    if found is None:
+    if document is None:
         return None
-    body = orjson.loads(found.body)
+    body = orjson.loads(document.body)
     if "handled_us" in body:
         return Handled()
     return Busy(body["until_us"]) if body["until_us"] > now_us else None

@@ -40,28 +40,28 @@ class JobAdmin:
 
     # --- listing ---------------------------------------------------------------------------------
 
-    async def list(self, tenant: str, wanted: JobFilter, after: _After, limit: int) -> Page[JobJson]:
+    async def list(self, tenant: str, filter_: JobFilter, after: _After, limit: int) -> Page[JobJson]:
         """Newest first. A page may be shorter than `limit` and still not be the last."""
 
         async def read(after: _After, size: int) -> Sequence[StoredJob]:
-            if wanted.run_id is not None:
-                return (await self._of_run(tenant, wanted.run_id, after))[:size]
-            index = job_index.jobs(wanted.topic, wanted.status)
+            if filter_.run_id is not None:
+                return (await self._of_run(tenant, filter_.run_id, after))[:size]
+            index = job_index.jobs(filter_.topic, filter_.status)
             scanned = await self._document_store.scan(Scan(tenant, index, size, newest=True, after=after))
             return [job_of(document.body) for document in scanned.documents]
 
-        found, next_after = await _sifted(read, wanted.fits, after, limit)
-        return Page([views.job(job) for job in found], next_after)
+        jobs, next_after = await _sifted(read, filter_.fits, after, limit)
+        return Page([views.job(job) for job in jobs], next_after)
 
     async def _of_run(self, tenant: str, run_id: str, after: _After) -> Sequence[StoredJob]:
-        """The run names its jobs, so no index has to: of one that nobody knows there are none."""
+        """The run names its jobs, so no index has to: a run that does not exist has none."""
         parent = (await self._document_store.fetch(tenant, run_id)).get(run_id)
         if parent is None or not run_id.startswith("run_"):
             return []
         ids = [step.job_id for step in run_of(parent.body).steps if step.job_id]
-        found = await self._document_store.fetch(tenant, *ids) if ids else {}
-        jobs = sorted((job_of(document.body) for document in found.values()), key=_place, reverse=True)
-        return [job for job in jobs if after is None or _place(job) < after]
+        documents = await self._document_store.fetch(tenant, *ids) if ids else {}
+        jobs = sorted((job_of(document.body) for document in documents.values()), key=_position, reverse=True)
+        return [job for job in jobs if after is None or _position(job) < after]
 
     # --- cancelling ------------------------------------------------------------------------------
 
@@ -106,21 +106,21 @@ async def _sifted(
     limit: int,
 ) -> tuple[Sequence[StoredJob], _After]:
     """The first so many that fit, and where to go on."""
-    found: list[StoredJob] = []
+    fitting: list[StoredJob] = []
     size = limit
     for _ in range(_BATCHES_MAX):
         jobs = await read(after, size)
         for job in jobs:
-            after = _place(job)
+            after = _position(job)
             if fits(job):
-                found.append(job)
-            if len(found) == limit:
-                return found, after
+                fitting.append(job)
+            if len(fitting) == limit:
+                return fitting, after
         if len(jobs) < size:
-            return found, None
+            return fitting, None
         size = _BATCH
-    return found, after
+    return fitting, after
 
 
-def _place(job: StoredJob) -> tuple[int, str]:
+def _position(job: StoredJob) -> tuple[int, str]:
     return job.created_us, job.job_id

@@ -28,14 +28,14 @@ from semel.stores.documents import Capacity, Document, Scan
 # Live jobs of a tenant: a client in a loop is stopped before it fills the store.
 LIVE_JOBS_MAX = 10_000
 
-# How long a waiting worker sleeps if no doorbell rings: a lost one costs at most this.
+# How long a waiting worker sleeps if no message comes: a lost one costs at most this.
 _LOOK_AGAIN_S = 1.0
 
 Wait = Callable[[str, Sequence[str], float], Awaitable[None]]
 
 
 class Jobs:
-    """`wait(tenant, topics, seconds)` returns when a doorbell rings for one of the topics, or later."""
+    """`wait(tenant, topics, seconds)` returns when one of the topics has a job, or later."""
 
     def __init__(self, document_store: DocumentStore, keys: Keys, wait: Wait) -> None:
         self._document_store = document_store
@@ -110,7 +110,7 @@ class Jobs:
         worker_id: str | None,
         wait_s: float = 0,
     ) -> LeasesJson:
-        """At most so many jobs, the longest queued first; if there are none, after a while or a doorbell."""
+        """At most so many jobs, the longest queued first; if there are none, after a while or a message."""
         clock = self._document_store.clock
         give_up = clock.monotonic() + wait_s
         while True:

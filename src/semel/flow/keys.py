@@ -39,7 +39,7 @@ class Keys:
         self.kept_us = kept_us
 
     def id(self, tenant: str, scope: str, key: str) -> str:
-        """Found from the key, and tells nobody what the key is."""
+        """Derived from the key, and tells nobody what the key is."""
         secret = self._document_store.store.secret_key
         return "rec_" + hmac.digest(secret, frame("semel/rec/1", tenant, scope, key), "sha256")[:16].hex()
 

@@ -1,4 +1,4 @@
-"""Admission behind a lock per tenant: the rollback knob, and for policies that one step cannot span.
+"""Admission behind a lock per tenant: instead of the atomic one, and for policies that a commit cannot check.
 
 Reserve the key, take the lock, count, create, give the lock back. What creates the run checks key, limit and
 lock itself, so that the lock only orders the waiters. A reservation is taken back on every failing path, not
@@ -22,7 +22,7 @@ from semel.flow.admission import Admission, Start, no_slot
 from semel.flow.document_store import DocumentStore
 from semel.flow.problems import Problem
 from semel.flow.values import JsonAnswer
-from semel.flow.workflows import Known
+from semel.flow.workflows import AdmissionRules
 from semel.kernel.answers import RunStartedJson
 from semel.ledger.request_keys import KeyRecord
 from semel.stores.documents import Capacity, Count, Draft
@@ -110,16 +110,16 @@ class LockedAdmission(Admission):
             return reserved
         context = "gate_unavailable"
         try:
-            known = await self.fresh(start)
-            if problem := await start.objection(known):
+            rules = await self.fresh(start)
+            if problem := await start.objection(rules):
                 context = "request_refused"
                 raise problem
             lock = await self._lock.take(start.caller.tenant)
             try:
                 context = "count_failed"
-                await self._count(start, known)
+                await self._count(start, rules)
                 context = "create_failed"
-                return await self._create(start, known, reserved, lock)
+                return await self._create(start, rules, reserved, lock)
             finally:
                 await self._give_back(start.caller.tenant, lock)
         except BaseException as error:
@@ -160,16 +160,16 @@ class LockedAdmission(Admission):
         """Longer than an admission can take, short enough that a crash is forgotten within seconds."""
         return self._policy.wait_us + self._policy.ttl_us
 
-    async def _count(self, start: Start, known: Known) -> None:
+    async def _count(self, start: Start, rules: AdmissionRules) -> None:
         """Refused here, a full tenant is spared the attempt to create."""
         count = await self.document_store.ask(Count(start.caller.tenant, indexes.SLOTS))
-        if count >= known.limit:
-            raise no_slot(Capacity(indexes.SLOTS, known.limit), count)
+        if count >= rules.limit:
+            raise no_slot(Capacity(indexes.SLOTS, rules.limit), count)
 
     async def _create(
-        self, start: Start, known: Known, reserved: str | None, lock: str
+        self, start: Start, rules: AdmissionRules, reserved: str | None, lock: str
     ) -> JsonAnswer[RunStartedJson]:
-        plan = await self.plan(start, known, reserved)
+        plan = await self.plan(start, rules, reserved)
         plan = plan._replace(expect={**plan.expect, indexes.LOCK: lock})
         if problem := await self.document_store.storage.objection(start.caller.tenant, plan.put):
             raise problem

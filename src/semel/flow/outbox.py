@@ -27,12 +27,12 @@ class Outbox:
         self._document_store = document_store
         self._send = send
         self._nudged: dict[str, None] = {}
-        self._bell = asyncio.Event()
+        self._wake = asyncio.Event()
 
     def nudge(self, tenant: str) -> None:
         """There is something to send for this tenant: sooner than at the next look round."""
         self._nudged[tenant] = None
-        self._bell.set()
+        self._wake.set()
 
     async def run_once(self) -> int:
         """How many messages were sent, of all tenants."""
@@ -80,13 +80,13 @@ class Outbox:
                 pass  # the store or the bus is away: the next round comes
             except Exception:
                 log.exception("messages could not be sent; the next round tries again")
-            self._bell.clear()
+            self._wake.clear()
             if not self._nudged:
                 await self._rest(max(0.01, next_round - clock.monotonic()))
 
     async def _rest(self, seconds: float) -> None:
         try:
             async with asyncio.timeout(seconds):
-                await self._bell.wait()
+                await self._wake.wait()
         except TimeoutError:
             pass

@@ -43,7 +43,7 @@ KINDS: Mapping[str, RefusalKind] = {
     "quota_reached": RefusalKind("The tenant has as many live jobs as it may have.", True),
     "headers_too_large": RefusalKind("The header of the request is larger than 64 KiB."),
     "internal_error": RefusalKind("The gateway failed; what was done is unknown.", True),
-    "admission_gate_unavailable": RefusalKind("The tenant's gate did not open in time.", True),
+    "admission_gate_unavailable": RefusalKind("The tenant's lock was not free in time.", True),
     "store_unavailable": RefusalKind("The store cannot be reached.", True),
     "check_unavailable": RefusalKind("Nothing could be checked right now; nothing was done.", True),
     "gateway_stopping": RefusalKind("The gateway stops, and did not begin with this request.", True),
@@ -51,13 +51,13 @@ KINDS: Mapping[str, RefusalKind] = {
     "store_corrupt": RefusalKind("A damaged document was found; it is not taken for an absent one."),
 }
 
-# Wrong is how the request was put, not what it asks for: on a command line that is wrong usage.
+# The request is ill-formed, whatever it asks for: on a command line that is wrong usage.
 ILL_FORMED = frozenset(
     {"request_invalid", "idempotency_key_invalid", "body_not_json", "body_too_deep", "input_invalid"}
 )
 
 
 class Problem(Refusal):
-    """A refusal of the flow, or of who stands before it."""
+    """A refusal of the flow, or of the gateway before it."""
 
     kinds: ClassVar[Mapping[str, RefusalKind]] = KINDS

@@ -72,7 +72,7 @@ class Change(JobChange):
         """One more line in the audit log: the run begins, or has ended."""
         self.audited.append(views.run_event(self.tenant, kind, _run(self), self.now_us, by, why))
 
-    def ring_run(self, type_: str, id_: str) -> None:
+    def announce_run(self, type_: str, id_: str) -> None:
         """One more message: there is something to look at in the run."""
         self.messages.append(Message(id_, self.tenant, type_, self.now_us, None, _run(self).run_id))
 
@@ -95,7 +95,7 @@ def begin(change: Change, run: Run) -> None:
     change.run = run
     change.note_run(events.STARTED, run.submitted_by, f"rerun of {run.rerun_of}" if run.rerun_of else "")
     change.tell("run.started", by=run.submitted_by)
-    change.ring_run("run.started", f"{change.tenant}:{run.run_id}:started")
+    change.announce_run("run.started", f"{change.tenant}:{run.run_id}:started")
     _go_on(change)
 
 
@@ -118,14 +118,14 @@ def _go_on(change: Change) -> None:
 
 def _skipped(change: Change) -> Iterator[WorkflowStep]:
     """Steps that can no longer begin, each marked; in the order of their dependence."""
-    found = True
-    while found:
-        run, found = _run(change), False
+    again = True
+    while again:
+        run, again = _run(change), False
         ended = {step.id for step in run.steps if step.status in _UNSUCCESSFUL}
         for step in run.steps:
             if step.status == "pending" and ended.intersection(step.depends_on):
                 skipped = replace(step, status="skipped")
-                change.run, found = _run(change).with_step(skipped), True
+                change.run, again = _run(change).with_step(skipped), True
                 yield skipped
 
 
@@ -175,7 +175,7 @@ def end_run(
     change.run = replace(_run(change), status=status, ended_us=change.now_us, result=result, error=error)
     change.note_run(events.ENDED, by or "", error["code"] if error else "")
     change.tell(f"run.{status}", by=by)
-    change.ring_run("run.ended", f"{change.tenant}:{change.run.run_id}:ended")
+    change.announce_run("run.ended", f"{change.tenant}:{change.run.run_id}:ended")
 
 
 def cancel_run(change: Change, jobs: list[StoredJob], by: str) -> None:

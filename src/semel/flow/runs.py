@@ -16,7 +16,7 @@ from semel.flow.model import LIVE_RUN, Run, Workflow, run_of
 from semel.flow.problems import Problem
 from semel.flow.progress import Change
 from semel.flow.values import Caller, JsonAnswer, Page, next_after, written
-from semel.flow.workflows import Known
+from semel.flow.workflows import AdmissionRules
 from semel.kernel.answers import RunJson, RunStartedJson, TimelineEventJson
 from semel.kernel.large import LargeJson
 from semel.questions.job import StoredJob, job_of
@@ -44,16 +44,16 @@ class Runs:
     ) -> JsonAnswer[RunStartedJson]:
         """The run has a slot and goes, once for the key; or a Problem, and nothing is kept."""
 
-        def begin(change: Change, known: Known) -> None:
-            assert known.workflow is not None
-            progress.begin(change, _run(change, caller, workflow_id, body, known.workflow.steps))
+        def begin(change: Change, rules: AdmissionRules) -> None:
+            assert rules.workflow is not None
+            progress.begin(change, _run(change, caller, workflow_id, body, rules.workflow.steps))
 
-        async def objection(known: Known) -> Problem | None:
-            if known.workflow is None:
+        async def objection(rules: AdmissionRules) -> Problem | None:
+            if rules.workflow is None:
                 return Problem("workflow_not_found")
-            wrong = await self._admission.workflows.input_misfit(caller.tenant, known, body)
+            wrong = await self._admission.workflows.input_misfit(caller.tenant, rules, body)
             return (
-                _copied_too_often(known.workflow, body) if wrong is None else Problem("input_invalid", wrong)
+                _copied_too_often(rules.workflow, body) if wrong is None else Problem("input_invalid", wrong)
             )
 
         print_ = fingerprint("run", workflow_id, body)
@@ -72,12 +72,12 @@ class Runs:
         steps = progress.rerun_steps(run, from_step)
         kept = await self._jobs_of(caller.tenant, *(step.job_id for step in steps if step.job_id))
 
-        def begin(change: Change, _: Known) -> None:
+        def begin(change: Change, _: AdmissionRules) -> None:
             again = _run(change, caller, run.workflow_id, run.input, steps)
             own = progress.adopted(change, again.run_id, steps, kept)
             progress.begin(change, replace(again, steps=own, rerun_of=run_id))
 
-        async def objection(_: Known) -> Problem | None:
+        async def objection(_: AdmissionRules) -> Problem | None:
             if run.status in LIVE_RUN:
                 return Problem("run_not_ended")
             if all(step.id != from_step for step in run.steps):
@@ -128,14 +128,14 @@ class Runs:
 
     async def _jobs(self, tenant: str, run: Run) -> dict[str, StoredJob]:
         """Jobs that tell more than the run's own document: live ones, and results of the last."""
-        wanted = set(run.live_jobs)
+        ids = set(run.live_jobs)
         if run.status == "succeeded":
-            wanted |= {step.job_id for step in views.last_steps(run) if step.job_id}
-        return await self._jobs_of(tenant, *wanted)
+            ids |= {step.job_id for step in views.last_steps(run) if step.job_id}
+        return await self._jobs_of(tenant, *ids)
 
     async def _jobs_of(self, tenant: str, *ids: str) -> dict[str, StoredJob]:
-        found = await self._document_store.fetch(tenant, *ids) if ids else {}
-        return {id_: job_of(document.body) for id_, document in found.items()}
+        documents = await self._document_store.fetch(tenant, *ids) if ids else {}
+        return {id_: job_of(document.body) for id_, document in documents.items()}
 
     # --- ending ----------------------------------------------------------------------------------
 

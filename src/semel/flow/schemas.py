@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 # Schemas understood once and kept, in each process that checks.
 _KEPT_MAX = 100
 
-# A rule and a reason are for people: a page of either helps nobody.
-_TOLD_CHARS_MAX = 500
+# Of a rule or a reason in a message: people read it, and more than this helps nobody.
+_TEXT_CHARS_MAX = 500
 
-# Rules of an object or list about members that nothing else speaks of.
+# Rules of an object or list about members that no other rule names.
 _OF_THE_OTHERS = ("additionalProperties", "unevaluatedProperties", "unevaluatedItems")
 
 
@@ -77,7 +77,7 @@ def misfit(schema: bytes, input: bytes) -> str | None:
 def _validator(schema: bytes) -> Draft202012Validator:
     from jsonschema_rs import Draft202012Validator, RegexOptions
 
-    # Formats are notes, as the draft has it: what one of them costs is nobody's promise.
+    # Formats are not checked, which the draft allows: nobody bounds what that would cost.
     return Draft202012Validator(
         orjson.loads(schema), validate_formats=False, offline=True, pattern_options=RegexOptions()
     )
@@ -89,22 +89,22 @@ def _why_unusable(wrong: ValidationError) -> str:
         return (
             f"input_schema is no JSON Schema that can be used: at {at} a pattern is no regular expression, "
             "or none that is matched in linear time (without look-around and references back)"
-        )[:_TOLD_CHARS_MAX]
+        )[:_TEXT_CHARS_MAX]
     message = str(wrong.message)
     if wrong.kind.name == "$ref":
-        return f"input_schema refers to something that is not part of it: {message}"[:_TOLD_CHARS_MAX]
-    return f"input_schema is no JSON Schema: {message}"[:_TOLD_CHARS_MAX]
+        return f"input_schema refers to something that is not part of it: {message}"[:_TEXT_CHARS_MAX]
+    return f"input_schema is no JSON Schema: {message}"[:_TEXT_CHARS_MAX]
 
 
 def _misfit(wrong: ValidationError, schema: Any) -> str:
     """Where, and which rule of the schema; not the value, which may belong in no log and no answer."""
-    place = "$" + "".join(_step(part) for part in wrong.instance_path)
+    path = "$" + "".join(_step(part) for part in wrong.instance_path)
     rule = _rule(schema, [*wrong.schema_path])
     keyword = str(wrong.schema_path[-1]) if wrong.schema_path else ""
     if wrong.kind.name == "falseSchema" and keyword not in _OF_THE_OTHERS:
-        return f"{place}: The schema allows no value here."
-    told = orjson.dumps({keyword: rule}, default=str).decode()
-    return f"{place}: The value does not fit {told[:_TOLD_CHARS_MAX]}."
+        return f"{path}: The schema allows no value here."
+    text = orjson.dumps({keyword: rule}, default=str).decode()
+    return f"{path}: The value does not fit {text[:_TEXT_CHARS_MAX]}."
 
 
 def _step(part: str | int) -> str:
@@ -114,7 +114,7 @@ def _step(part: str | int) -> str:
 
 
 def _rule(schema: Any, path: list[str | int]) -> Any:
-    """What stands at this place of the schema; None if its path leads through another document."""
+    """What the schema has at this path; None if it leads through another document."""
     for part in path:
         try:
             schema = schema[part]

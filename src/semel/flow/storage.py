@@ -1,4 +1,4 @@
-"""How many bytes a tenant keeps, and whether there is room for more.
+"""How many bytes a tenant keeps, and whether it may keep more.
 
 The store is asked now and then; what this process has written since is added. So no write touches a counter
 that all writes of a tenant would share, and the bound has some slack: what other gateways wrote meanwhile.
@@ -19,10 +19,10 @@ from semel.stores.documents import Draft, Weigh
 if TYPE_CHECKING:
     from semel.flow.document_store import DocumentStore
 
-# What is swept and what others write is noticed so often.
+# How old a look may be: the next one notices what was swept, and what others wrote.
 _LOOK_AGAIN_S = 300.0
 
-# A look reads something of each document: this many times as long as it took, there is no other.
+# The pause after a look is this many times as long as the look, which reads something of each document.
 _REST = 20
 
 # Tenants remembered. One that is forgotten is looked at again when it writes.
@@ -31,7 +31,7 @@ _TENANTS_MAX = 10_000
 
 @dataclass(slots=True)
 class Weight:
-    """What is known of a tenant."""
+    """What a tenant keeps, as of the last look."""
 
     bytes: int
     looked_at: float

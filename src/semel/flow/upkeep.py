@@ -70,5 +70,5 @@ def pass_time(clock: Clock, kept_us: int | None) -> Inquiry[int]:
 
 def _asks(tenant: str, job: StoredJob) -> Inquiry[bool]:
     """Whether a person is asked about a call that its worker made."""
-    scanned = yield Scan(tenant, job_index.asked_in(job.job_id), 1)
+    scanned = yield Scan(tenant, job_index.open_questions_in(job.job_id), 1)
     return bool(scanned.documents)

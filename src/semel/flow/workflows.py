@@ -25,15 +25,15 @@ MAX_CONCURRENT_RUNS = 10
 # More steps than a person can oversee; a run is one document, read and written whole.
 STEPS_MAX = 200
 
-# An approval that nobody looks at for a week is a process problem, not a pending question.
+# How long a question stays open by default: one that nobody looks at for a week is a problem of process.
 APPROVAL_EXPIRES_IN = "7d"
 
 # Definitions kept in the process. Each commit checks that they are still the present ones.
 _CACHED_MAX = 1_000
 
 
-class Known(NamedTuple):
-    """What admission goes by: a workflow and a tenant's limit, as they were read."""
+class AdmissionRules(NamedTuple):
+    """By what a run is admitted: its workflow and the tenant's limit, as they were read."""
 
     workflow: Workflow | None
     schema: bytes | None  # of its inputs, as JSON
@@ -45,7 +45,7 @@ class Workflows:
     def __init__(self, document_store: DocumentStore, checks: Checks | None = None) -> None:
         self._document_store = document_store
         self._checks = checks or HereAndNow()
-        self._known: OrderedDict[tuple[str, str], Known] = OrderedDict()
+        self._cached: OrderedDict[tuple[str, str], AdmissionRules] = OrderedDict()
 
     async def put_tenant(self, tenant: str, max_concurrent_runs: int) -> TenantJson:
         """The tenant's limit is this from now on."""
@@ -54,15 +54,15 @@ class Workflows:
         return body
 
     async def get_tenant(self, tenant: str) -> TenantJson:
-        found = await self._document_store.fetch(tenant, indexes.TENANT)
-        return {"tenant": tenant, "max_concurrent_runs": _limit_in(found.get(indexes.TENANT))}
+        documents = await self._document_store.fetch(tenant, indexes.TENANT)
+        return {"tenant": tenant, "max_concurrent_runs": _limit_in(documents.get(indexes.TENANT))}
 
     async def put(self, tenant: str, id_: str, definition: Mapping[str, Any]) -> WorkflowJson:
         """The workflow is this from now on; runs that have begun keep what they began with."""
         workflow = parsed(id_, definition)
         await self._check_schema(tenant, workflow)
-        place = Entry(indexes.WORKFLOWS, await self._document_store.now_us())
-        draft = Draft(indexes.workflow_id(id_), to_bytes(workflow), (place,))
+        entry = Entry(indexes.WORKFLOWS, await self._document_store.now_us())
+        draft = Draft(indexes.workflow_id(id_), to_bytes(workflow), (entry,))
         if problem := await self._document_store.storage.objection(tenant, (draft,)):
             raise problem
         await self._overwrite(tenant, draft)
@@ -85,24 +85,24 @@ class Workflows:
         document = await self._document(tenant, id_)
         await self._document_store.commit(tenant, {}, drop=(document.id,))
 
-    async def known(self, tenant: str, id_: str) -> Known:
+    async def rules(self, tenant: str, id_: str) -> AdmissionRules:
         """Perhaps not the present one: whoever acts on it expects its tags."""
-        known = self._known.get((tenant, id_))
-        if known is None:
-            found = await self._document_store.fetch(tenant, indexes.workflow_id(id_), indexes.TENANT)
-            known = _known(found, id_)
-            if known.workflow is None:
-                return known  # absence is never remembered
-            self._known[tenant, id_] = known
-            if len(self._known) > _CACHED_MAX:
-                self._known.popitem(last=False)
-        return known
+        rules = self._cached.get((tenant, id_))
+        if rules is None:
+            documents = await self._document_store.fetch(tenant, indexes.workflow_id(id_), indexes.TENANT)
+            rules = _rules_in(documents, id_)
+            if rules.workflow is None:
+                return rules  # absence is never remembered
+            self._cached[tenant, id_] = rules
+            if len(self._cached) > _CACHED_MAX:
+                self._cached.popitem(last=False)
+        return rules
 
-    async def input_misfit(self, tenant: str, known: Known, input: Any) -> str | None:
+    async def input_misfit(self, tenant: str, rules: AdmissionRules, input: Any) -> str | None:
         """What is wrong with an input for this workflow, in words; None if nothing is."""
-        if known.schema is None:
+        if rules.schema is None:
             return None
-        return await self._checks.input(tenant, known.schema, to_bytes(input))
+        return await self._checks.input(tenant, rules.schema, to_bytes(input))
 
     async def _check_schema(self, tenant: str, workflow: Workflow) -> None:
         schema = _schema_of(workflow)
@@ -112,7 +112,7 @@ class Workflows:
             raise Problem("request_invalid", f"{wrong}.")
 
     def forget(self, tenant: str, id_: str) -> None:
-        self._known.pop((tenant, id_), None)
+        self._cached.pop((tenant, id_), None)
 
     async def _document(self, tenant: str, id_: str) -> Document:
         name = indexes.workflow_id(id_)
@@ -126,13 +126,13 @@ class Workflows:
         await self._document_store.commit(tenant, {}, put=(draft,))
 
 
-def _known(found: Mapping[str, Document], id_: str) -> Known:
+def _rules_in(documents: Mapping[str, Document], id_: str) -> AdmissionRules:
     name = indexes.workflow_id(id_)
-    document, limits = found.get(name), found.get(indexes.TENANT)
+    document, limits = documents.get(name), documents.get(indexes.TENANT)
     workflow = None if document is None else workflow_of(document.body)
     limit = _limit_in(limits)
     tags = {name: document and document.tag, indexes.TENANT: limits and limits.tag}
-    return Known(workflow, _schema_of(workflow), limit, tags)
+    return AdmissionRules(workflow, _schema_of(workflow), limit, tags)
 
 
 def _limit_in(limits: Document | None) -> int:
@@ -206,14 +206,16 @@ def gate(approval: Any) -> Gate | None:
 
 
 def _check_order(steps: tuple[WorkflowStep, ...]) -> None:
-    """Every name once, every dependence on a step that exists, and no way round in a circle."""
+    """Every name once, every dependence on a step that exists, and no cycle."""
     names = {step.id for step in steps}
     if len(names) < len(steps):
         raise Problem("request_invalid", "Two steps have the same id.")
     waits_for = {step.id: set(step.depends_on) for step in steps}
     if stuck := _stuck(waits_for):
-        told = ", ".join(step.id for step in steps if step.id in stuck)
-        raise Problem("request_invalid", f"These steps depend on each other or on none that exists: {told}.")
+        listed = ", ".join(step.id for step in steps if step.id in stuck)
+        raise Problem(
+            "request_invalid", f"These steps depend on each other or on none that exists: {listed}."
+        )
 
 
 def _stuck(waits_for: Mapping[str, Iterable[str]]) -> set[str]:

@@ -111,11 +111,11 @@ async def create_job(call: Exchange) -> HttpReply[answers.JobJson]:
 async def list_jobs(call: Exchange) -> Listed[answers.JobJson]:
     query: JobsQuery = call.query
     filters = JobFilter(query.status, query.topic, query.run_id)
-    return call.page(await call.services.flow.job_desk.list(call.tenant, filters, call.after(), query.limit))
+    return call.page(await call.services.flow.job_admin.list(call.tenant, filters, call.after(), query.limit))
 
 
 async def cancel_job(call: Exchange) -> HttpReply[answers.JobJson]:
-    return answer(await call.services.flow.job_desk.cancel(call.caller, call.path["job_id"]))
+    return answer(await call.services.flow.job_admin.cancel(call.caller, call.path["job_id"]))
 
 
 async def get_job(call: Exchange) -> HttpReply[answers.JobJson]:

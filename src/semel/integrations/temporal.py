@@ -151,8 +151,8 @@ def _conversation() -> str:
 def _chain(namespace: str, workflow_id: str, first_run_id: str) -> str:
     """The chain's name. Only the run's id tells chains apart; the rest is for people, so it may be cut."""
     ending = f"/{first_run_id}"
-    told = f"temporal:{namespace}/{workflow_id}".encode()[: NAME_BYTES_MAX - len(ending)]
-    return told.decode(errors="ignore") + ending
+    shown = f"temporal:{namespace}/{workflow_id}".encode()[: NAME_BYTES_MAX - len(ending)]
+    return shown.decode(errors="ignore") + ending
 
 
 class _NamesSteps(WorkflowInboundInterceptor):
@@ -231,10 +231,10 @@ class _EntersStep(ActivityInboundInterceptor):
             with self._guard.step_of(activity.payload_converter().from_payload(sent, dict)):
                 return await super().execute_activity(input)
         except SemelError as error:
-            raise _told(error) from error
+            raise _application_error(error) from error
 
 
-def _told(error: SemelError) -> ApplicationError:
+def _application_error(error: SemelError) -> ApplicationError:
     """The contract's answer as Temporal understands it."""
     fix = _FIX_NO_STEP if isinstance(error, NoStep) else error.corrective_action
     delay = None if error.retry_after_s is None else timedelta(seconds=error.retry_after_s)

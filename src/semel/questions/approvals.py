@@ -53,18 +53,18 @@ class ApprovalRequest:
 
 def question(store: Store, tenant: str, record: Record, approval: Approval) -> Inquiry[str]:
     """How the question about a waiting call stands; it is put if it was not before."""
-    asked = record.request
+    request = record.request
     job = StoredJob(
-        job_id=asked.job_id,
-        topic=asked.tool,
+        job_id=request.job_id,
+        topic=request.tool,
         input=shown_arguments(record),
         status="waiting",
-        submitted_by=asked.principal,
+        submitted_by=request.principal,
         created_us=0,
-        record_id=asked.id,
+        record_id=request.id,
     )
     gate = Gate(approval.expires_us(), approval.reason)
-    within, kept_us = job_in(asked.conversation), CALLS_KEPT_US
+    within, kept_us = job_in(request.conversation), CALLS_KEPT_US
     put, now_us = yield from deciding.put(tenant, job, gate, within, store.clock, kept_us)
     return str(views.approval(put, now_us)["status"])
 
@@ -110,11 +110,11 @@ class Approvals:
 
     def list(self, status: str | None = None, limit: int = 200) -> Sequence[ApprovalRequest]:
         """Newest first; of one status, or all."""
-        found = (request for request in self._newest_first(status) if status in (None, request.status))
-        return list(islice(found, limit))
+        requests = (request for request in self._newest_first(status) if status in (None, request.status))
+        return list(islice(requests, limit))
 
     def _newest_first(self, status: str | None) -> Iterator[ApprovalRequest]:
-        # A question that is over by its time stands with the open ones until somebody sweeps.
+        # A question that is over by its time is listed with the open ones until somebody sweeps.
         index = job_index.approvals(None if status == "expired" else status)
         after: tuple[int, str] | None = None
         while True:
@@ -126,10 +126,10 @@ class Approvals:
             after = score_on(last, index), last.id
 
     def get(self, job_id: str) -> ApprovalRequest:
-        standing = self._asked(deciding.look(self._tenant, job_id, self._follows))
-        if standing.job.question is None:
+        snapshot = self._carry_out(deciding.look(self._tenant, job_id, self._follows))
+        if snapshot.job.question is None:
             raise _error(Refusal("job_not_found"))
-        return _request(standing.job, standing.now_us)
+        return _request(snapshot.job, snapshot.now_us)
 
     def approve(self, job_id: str, *, by: str, reason: str = "", **seen: Any) -> DecisionAnswer:
         """The next call of the waiting key runs. ApprovalError, with the conflict's code, if it cannot be."""
@@ -146,12 +146,14 @@ class Approvals:
             raise TypeError(f"a decision takes revision= and job_hash=, not {', '.join(sorted(unknown))}")
         self._wrote()
         decider = Decider(self._tenant, by, self._store.clock, CALLS_KEPT_US, self._follows)
-        answer: DecisionAnswer = self._asked(deciding.decide(decider, job_id, status, reason, Seen(**seen)))
+        answer: DecisionAnswer = self._carry_out(
+            deciding.decide(decider, job_id, status, reason, Seen(**seen))
+        )
         return answer
 
-    def _asked(self, wanted: Inquiry[Any]) -> Any:
+    def _carry_out(self, queries: Inquiry[Any]) -> Any:
         try:
-            return carry_out(self._store, wanted)
+            return carry_out(self._store, queries)
         except Refusal as refusal:
             raise _error(refusal) from None
 

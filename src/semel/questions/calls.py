@@ -18,7 +18,8 @@ from semel.stores.documents import Commit, Document, Fetch
 from semel.stores.due import each_due, put_off
 from semel.stores.inquiry import Inquiry, new_id, new_tag
 
-# Soon after the yes the call is made; one that is not yet may be made tomorrow, and nobody waits for the job.
+# When to look at an approved call again: after a quarter of the time since the yes, within these bounds. Most
+# calls are made soon after it, and nobody waits for the job of the others.
 _LOOK_PART, _LOOK_US_MIN, _LOOK_US_MAX = 4, 1_000_000, 3_600_000_000
 
 

@@ -58,7 +58,7 @@ class JobChange:
         """One more line in the audit log: what became of the question."""
         self.audited.append(views.question_event(self.tenant, kind, job, self.now_us, by, why))
 
-    def ring(self, type_: str, id_: str, job: StoredJob) -> None:
+    def announce(self, type_: str, id_: str, job: StoredJob) -> None:
         """One more message: there is something to look at."""
         self.messages.append(Message(id_, self.tenant, type_, self.now_us, job.topic, job.run_id, job.job_id))
 
@@ -88,7 +88,7 @@ def open_job(change: JobChange, job: StoredJob, gate: Gate | None) -> StoredJob:
     """The job can be leased, or is shown to a person first; either way a message says so."""
     if gate is not None:
         question = Question(change.now_us + gate.expires_in_us, gate.reason)
-        change.ring("job.waiting", f"{change.tenant}:{job.job_id}:waiting", job)
+        change.announce("job.waiting", f"{change.tenant}:{job.job_id}:waiting", job)
         waiting = change.put(replace(job, status="waiting", question=question))
         change.note(events.WAITING, waiting, job.submitted_by, gate.reason)
         return waiting
@@ -106,7 +106,7 @@ def queue(change: JobChange, job: StoredJob, message_id: str) -> StoredJob:
         leased_by=None,
         bus_msg_id=job.bus_msg_id or message_id,
     )
-    change.ring("job.queued", message_id, queued)
+    change.announce("job.queued", message_id, queued)
     return change.put(queued)
 
 
@@ -118,10 +118,10 @@ def decide(change: JobChange, job: StoredJob, decision: Decision) -> None:
     change.note(decision.status, decided, decision.by, decision.reason)
     if decision.status == "approved":
         decided = change.put(replace(decided, status="queued", queued_us=change.now_us))
-        change.ring("approval.approved", message_id, decided)
+        change.announce("approval.approved", message_id, decided)
         change.follow(decided)
         return
-    change.ring("approval.rejected", message_id, decided)
+    change.announce("approval.rejected", message_id, decided)
     error = {"code": "approval_rejected", "message": decision.reason, "retriable": False}
     _deny(change, replace(decided, error=error))
 

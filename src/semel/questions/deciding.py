@@ -20,11 +20,11 @@ from semel.questions.refusals import Refusal
 from semel.stores.documents import Commit, Document, Fetch
 from semel.stores.inquiry import Inquiry, new_id, new_tag
 
-# The one refusal that is noted: the others are late, or for somebody else; this one is a rule that was tried.
+# The only refusal that goes into the audit log: a rule was tested. The others are late, or of the wrong job.
 OWN_SUBMISSION = "self_approval_denied"
 
 
-class JobStanding(NamedTuple):
+class JobSnapshot(NamedTuple):
     """A job and what it is part of, as of one moment; and what a commit expects so that they still are."""
 
     job: StoredJob
@@ -79,17 +79,17 @@ class Decider(NamedTuple):
     follows: WhatFollows
 
 
-def look(tenant: str, job_id: str, follows: WhatFollows) -> Inquiry[JobStanding]:
+def look(tenant: str, job_id: str, follows: WhatFollows) -> Inquiry[JobSnapshot]:
     """The job, with its run of the same moment: a run that ended after the job was read would hide that the
     decision is on file."""
-    found, now_us = yield from _fetched(tenant, job_id)
-    run_id = job_of(found[job_id].body).run_id
+    documents, now_us = yield from _fetched(tenant, job_id)
+    run_id = job_of(documents[job_id].body).run_id
     if run_id is not None:
-        found, now_us = yield from _fetched(tenant, job_id, run_id)
-    expect: dict[str, str | None] = {each.id: each.tag for each in found.values()}
-    whole = found.get(run_id or "")
+        documents, now_us = yield from _fetched(tenant, job_id, run_id)
+    expect: dict[str, str | None] = {each.id: each.tag for each in documents.values()}
+    whole = documents.get(run_id or "")
     over = whole is not None and follows.is_over(whole)
-    return JobStanding(job_of(found[job_id].body), whole, over, expect, now_us)
+    return JobSnapshot(job_of(documents[job_id].body), whole, over, expect, now_us)
 
 
 def _fetched(tenant: str, job_id: str, *others: str) -> Inquiry[tuple[Mapping[str, Document], int]]:
@@ -115,8 +115,8 @@ def put(
         outer = fetched.documents.get(within or "")
         submitter = job_of(outer.body).submitted_by if outer else job.submitted_by
         change = JobChange(tenant, fetched.now_us, lambda kind: new_id(clock, kind))
-        asked = replace(job, submitted_by=submitter, created_us=fetched.now_us, within=outer and outer.id)
-        changes.open_job(change, asked, gate)
+        new_job = replace(job, submitted_by=submitter, created_us=fetched.now_us, within=outer and outer.id)
+        changes.open_job(change, new_job, gate)
         yield change.commit(new_tag(clock), {job.job_id: None}, kept_us)
 
 
@@ -124,32 +124,32 @@ def decide(decider: Decider, job_id: str, status: str, reason: str, seen: Seen) 
     """The decision, the job's next state, the message and the line of audit are on file together."""
     tenant, by, clock = decider.tenant, decider.by, decider.clock
     while True:
-        standing = yield from look(tenant, job_id, decider.follows)
-        if standing.job.submitted_by == by and not (yield from _noted(decider, standing, status)):
+        snapshot = yield from look(tenant, job_id, decider.follows)
+        if snapshot.job.submitted_by == by and not (yield from _noted(decider, snapshot, status)):
             continue
-        if replayed := judged(standing, by, status, seen):
+        if replayed := judged(snapshot, by, status, seen):
             return replayed
-        now_us, whole = standing.now_us, standing.whole
+        now_us, whole = snapshot.now_us, snapshot.whole
         change = decider.follows.begin(tenant, now_us, lambda kind: new_id(clock, kind), whole)
-        changes.decide(change, standing.job, Decision(status, by, now_us, reason))
-        committed = yield change.commit(new_tag(clock), standing.expect, decider.kept_us)
+        changes.decide(change, snapshot.job, Decision(status, by, now_us, reason))
+        committed = yield change.commit(new_tag(clock), snapshot.expect, decider.kept_us)
         if committed.done:
             return _answer(change.jobs[job_id], status)
 
 
-def _noted(decider: Decider, standing: JobStanding, status: str) -> Inquiry[bool]:
+def _noted(decider: Decider, snapshot: JobSnapshot, status: str) -> Inquiry[bool]:
     """Whether the log says that somebody tried to decide on what they submitted; False if the job changed."""
     line = views.refusal_event(
-        decider.tenant, standing.job, standing.now_us, decider.by, OWN_SUBMISSION, status
+        decider.tenant, snapshot.job, snapshot.now_us, decider.by, OWN_SUBMISSION, status
     )
     tag = new_tag(decider.clock)
-    committed = yield Commit(decider.tenant, tag, standing.expect, events=(line,))
+    committed = yield Commit(decider.tenant, tag, snapshot.expect, events=(line,))
     return bool(committed.done)
 
 
-def judged(standing: JobStanding, by: str, status: str, seen: Seen) -> DecisionAnswer | None:
+def judged(snapshot: JobSnapshot, by: str, status: str, seen: Seen) -> DecisionAnswer | None:
     """None if the decision can be taken; the answer if it was taken before; else a Refusal."""
-    job = standing.job
+    job = snapshot.job
     if job.submitted_by == by:
         raise Refusal(OWN_SUBMISSION)
     if job.decision is not None:
@@ -158,9 +158,9 @@ def judged(standing: JobStanding, by: str, status: str, seen: Seen) -> DecisionA
         return _answer(job, f"already_{status}")
     if job.question is None or job.status == "cancelled":
         raise Refusal("approval_not_actionable")
-    if standing.over:
+    if snapshot.over:
         raise Refusal("approval_terminal_run")
-    if job.status != "waiting" or job.question.expires_us <= standing.now_us:
+    if job.status != "waiting" or job.question.expires_us <= snapshot.now_us:
         raise Refusal("approval_expired")
     if seen.revision not in (None, job.question.revision) or seen.job_hash not in (None, views.job_hash(job)):
         raise Refusal("approval_stale_request")

@@ -75,7 +75,7 @@ class StoredJob:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A doorbell: says that there is something to look at. Its id is the same however often it is sent."""
+    """Says that there is something to look at. Its id is the same however often it is sent."""
 
     id: str
     tenant: str

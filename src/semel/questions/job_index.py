@@ -1,4 +1,4 @@
-"""Where jobs and messages stand: the indexes that lists, workers and sweepers read.
+"""Indexes of jobs and messages, which lists, workers and sweepers read.
 
 document            id                    indexes, and what the score is
 job                 job_<random>          while it lives live: created; queued ready/<topic>: since when
@@ -40,7 +40,7 @@ def ready(topic: str) -> str:
     return f"ready/{topic}"
 
 
-def asked_in(job_id: str) -> str:
+def open_questions_in(job_id: str) -> str:
     """Open questions of the calls that the job's worker makes."""
     return f"asked/{job_id}"
 
@@ -88,7 +88,7 @@ def _of_call(job: StoredJob) -> tuple[Entry, ...]:
     """Until when its question is open, or its answer kept."""
     assert job.question is not None
     if job.status == "waiting":
-        inside = () if job.within is None else (Entry(asked_in(job.within), job.created_us),)
+        inside = () if job.within is None else (Entry(open_questions_in(job.within), job.created_us),)
         return (Entry(DUE_CALLS, job.question.expires_us), *inside)
     decided_us = job.decision.at_us if job.decision else job.question.expires_us
     looked_at = (Entry(DUE_CALLS, decided_us + _LOOK_US),) if job.status == "queued" else ()

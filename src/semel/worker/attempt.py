@@ -20,10 +20,10 @@ from semel.worker import outcome
 from semel.worker.job_source import Away, JobReport, JobSource, Leased, Lost
 from semel.worker.loops import HandlerEnd, HandlerLoops
 
-# A heartbeat may be lost twice before the lease is.
+# Heartbeats within one lease: two may be lost.
 _BEATS = 3
 
-# Between two looks at a question that a person has to answer: soon at first, then people are at lunch.
+# Between two looks at a question that a person has to answer: soon at first, then less often.
 _ASK_S, _ASK_MAX_S = 1.0, 15.0
 
 # Before a failure is reported that leads to another attempt, and between reports that nobody took.
@@ -71,7 +71,7 @@ class Slots:
             await taker
         except asyncio.CancelledError:
             if not taker.cancelled():
-                self.give()  # it was given in the very moment in which nobody wanted it any more
+                self.give()  # it was given just as the taker was cancelled
             raise
 
     async def change(self) -> None:
@@ -82,7 +82,7 @@ class Slots:
 
 
 @dataclass(frozen=True, slots=True)
-class Workshop:
+class AttemptContext:
     """What the attempts of one worker share."""
 
     source: JobSource
@@ -106,8 +106,8 @@ class Workshop:
 class JobAttempt:
     """Begins with a slot, which its handler gives back."""
 
-    def __init__(self, shop: Workshop, leased: Leased, handler: Handler) -> None:
-        self._shop = shop
+    def __init__(self, context: AttemptContext, leased: Leased, handler: Handler) -> None:
+        self._context = context
         self._leased = leased
         self._handler = handler
         self._facts = {
@@ -117,8 +117,8 @@ class JobAttempt:
         }
 
     async def run(self) -> None:
-        """The attempt is reported, or lost, or handed back; and told of."""
-        started = self._shop.clock.monotonic()
+        """The attempt is reported, or lost, or handed back; `tell` says which."""
+        started = self._context.clock.monotonic()
         self._tell("job.started")
         working, beating = asyncio.ensure_future(self._work()), asyncio.ensure_future(self._beat())
         try:
@@ -131,7 +131,7 @@ class JobAttempt:
             return
         finally:
             await _end(working, beating)
-        self._tell_end(report, round((self._shop.clock.monotonic() - started) * 1_000))
+        self._tell_end(report, round((self._context.clock.monotonic() - started) * 1_000))
 
     def _tell_end(self, report: JobReport | None, ms: int) -> None:
         if report is None:
@@ -145,15 +145,15 @@ class JobAttempt:
             self._tell("job.failed" if final else "job.retried", ms=ms, code=report.error["code"], **where)
 
     def _tell(self, event: str, **facts: Any) -> None:
-        self._shop.tell(event, **self._facts, **facts)
+        self._context.tell(event, **self._facts, **facts)
 
     async def _beat(self) -> None:
         """Returns when the job is lost."""
-        shop = self._shop
+        context = self._context
         while True:
-            await shop.clock.asleep(shop.lease_s / _BEATS)
+            await context.clock.asleep(context.lease_s / _BEATS)
             try:
-                await shop.source.heartbeat(self._leased, shop.lease_s)
+                await context.source.heartbeat(self._leased, context.lease_s)
             except Lost:
                 return
             except SemelError:
@@ -171,7 +171,7 @@ class JobAttempt:
             value, error = await self._ended()
             if isinstance(error, ApprovalRequired):
                 await self._until_decided(error)
-                await self._shop.slots.take()
+                await self._context.slots.take()
             elif error is not None:
                 return outcome.failed(error)
             else:
@@ -189,7 +189,7 @@ class JobAttempt:
                 pass  # the worker has ended without waiting for it
 
         def arrive() -> None:
-            self._shop.slots.give()
+            self._context.slots.give()
             if not ended.done():
                 ended.set_result(None)
 
@@ -212,37 +212,37 @@ class JobAttempt:
             async with self._step():
                 return await function(job)
 
-        loops = self._shop.loops
+        loops = self._context.loops
         return loops.run(aperform) if self._handler.asynchronous else loops.call(perform)
 
     def _step(self) -> Step:
         """Named after the job alone: the same on every attempt and every worker, and so are the keys."""
         job = self._leased.job
-        return self._shop.ledger.step(
+        return self._context.ledger.step(
             conversation=conversation(job.job_id),
             step=job.step_id or job.topic,
             scopes=self._handler.scopes,
             # On whose behalf: where the job's own document is not in this store, nobody else could tell.
-            principal=self._leased.submitted_by or self._shop.worker_id,
+            principal=self._leased.submitted_by or self._context.worker_id,
         )
 
-    async def _until_decided(self, asked: ApprovalRequired) -> None:
+    async def _until_decided(self, error: ApprovalRequired) -> None:
         """A person has answered, or can no longer. The job stays leased, and no slot is held for it."""
-        shop, question, pause_s = self._shop, str(asked.details.get("job_id", "")), _ASK_S
-        self._tell("job.waiting", approval=question)
-        while await shop.pause(pause_s):
+        context, job_id, pause_s = self._context, str(error.details.get("job_id", "")), _ASK_S
+        self._tell("job.waiting", approval=job_id)
+        while await context.pause(pause_s):
             try:
-                found = await asyncio.to_thread(shop.ledger.approvals.get, question)
+                request = await asyncio.to_thread(context.ledger.approvals.get, job_id)
             except SemelError:
                 continue  # the store is away: the question is still there
-            if found.status != "waiting":
+            if request.status != "waiting":
                 return
             pause_s = min(pause_s * 1.5, _ASK_MAX_S)
         await self._hand_back()
 
     async def _hand_back(self) -> None:
         try:
-            await self._shop.source.heartbeat(self._leased, HAND_BACK_S)
+            await self._context.source.heartbeat(self._leased, HAND_BACK_S)
         except Away:
             pass  # then its lease lapses in its own time
         raise HandedBack
@@ -250,27 +250,27 @@ class JobAttempt:
     # --- the report -------------------------------------------------------------------------------
 
     async def _hold(self, report: JobReport) -> None:
-        """So that a downstream's bad minute does not use up all attempts within a second."""
+        """Waits if another attempt follows: else a downstream that is away a minute uses up all of them."""
         attempt = self._leased.job.attempt
         if not outcome.is_final(report, attempt):
             pause_s = min(_PAUSE_S * 2 ** (attempt - 1), _PAUSE_MAX_S)
-            await self._shop.pause(pause_s * (0.5 + self._shop.clock.random() / 2))
+            await self._context.pause(pause_s * (0.5 + self._context.clock.random() / 2))
 
     async def _deliver(self, report: JobReport) -> JobReport:
         """Reported, however long nobody takes it; the same report twice is one."""
         pause_s = _PAUSE_S
         while True:
             try:
-                await self._shop.source.report(self._leased, report)
+                await self._context.source.report(self._leased, report)
                 return report
             except Away:
-                await self._shop.clock.asleep(pause_s)
+                await self._context.clock.asleep(pause_s)
                 pause_s = min(pause_s * 2, _PAUSE_MAX_S)
             except Lost:
                 raise
             except SemelError as refused:
                 if report.error is not None and report.error["code"] == outcome.REFUSED:
-                    raise Lost() from refused  # not even that can be told
+                    raise Lost() from refused  # the report of the refusal was refused too
                 report = outcome.refused(refused)
 
 

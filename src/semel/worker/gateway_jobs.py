@@ -14,7 +14,7 @@ from semel.worker.job_source import LOST, Away, JobReport, Leased, Lost, leased_
 # Beyond what a gateway is asked to wait for: a busy one needs a while to answer.
 _ANSWER_S = 15.0
 
-# Asked by whoever wants to know which tenant a key is of: any role may, and it changes nothing.
+# Its answer says which tenant a key is of: any role may send it, and it changes nothing.
 _LOOK = "/api/v1/workflows?limit=1"
 
 _TENANT = "X-Tenant-ID"

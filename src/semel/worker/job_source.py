@@ -63,7 +63,7 @@ class JobSource(Protocol):
         """The attempt has ended so, however often it is said; Lost if it is somebody else's."""
 
 
-# The job is gone, or in other hands: the result is nobody's any more.
+# Codes for: the job is gone, or somebody else's, so its result is not taken.
 LOST = frozenset({"ownership_lost", "job_not_found", "run_not_found"})
 
 

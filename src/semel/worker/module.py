@@ -35,10 +35,10 @@ def run(module: str) -> ModuleType:
 
 def handlers_of(module: ModuleType) -> Mapping[str, Handler]:
     """What was marked by now, in the module and in those that it imports."""
-    found = marked()
-    if not found:
+    handlers = marked()
+    if not handlers:
         raise NoHandlers(f'{module.__name__} marks no function with @semel.handler("topic").')
-    return found
+    return handlers
 
 
 def _import(name: str) -> ModuleType:
@@ -47,7 +47,7 @@ def _import(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as missing:
-        # Only if it is the module itself; what a module misses is its own affair, shown as it is.
+        # Only if it is the module itself; an import that fails inside it is raised as it is.
         if missing.name is None or not f"{name}.".startswith(f"{missing.name}."):
             raise
         raise NoModule(

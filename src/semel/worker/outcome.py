@@ -43,9 +43,9 @@ def succeeded(value: Any) -> JobReport:
 def failed(error: BaseException) -> JobReport:
     """The exception's own code or its name, its text, where it came from, whether to try again."""
     code = getattr(error, "code", None)
-    told = code if isinstance(code, str) and code else type(error).__name__
+    name = code if isinstance(code, str) and code else type(error).__name__
     retriable = bool(getattr(error, "retriable", True))
-    reported = {"code": told[:_CODE_CHARS_MAX], "message": _text(error), "retriable": retriable}
+    reported = {"code": name[:_CODE_CHARS_MAX], "message": _text(error), "retriable": retriable}
     return JobReport("failed", error=reported | ({"traceback": where} if (where := trace(error)) else {}))
 
 

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class StoreJobs:
-    """`kept_us` is for how long ended runs are kept: as the gateways on this store are told."""
+    """`kept_us` is for how long ended runs are kept: the same as at the gateways on this store."""
 
     def __init__(
         self, store: Store, bus: Bus, tenant: str, worker_id: str, kept_us: int | None = KEPT_US
@@ -40,7 +40,7 @@ class StoreJobs:
         works = [self._flow.upkeep.run()]
         if isinstance(self._bus, LocalBus):
             # Messages are left to the gateway, whose bus others listen to; but what one job leads to is here.
-            self._flow.document_store.nudge = self._bus.subscriptions.ring_all
+            self._flow.document_store.nudge = self._bus.subscriptions.wake_all
         else:
             works.append(self._flow.outbox.run())
         self._tasks = [asyncio.ensure_future(work) for work in works]
@@ -53,31 +53,31 @@ class StoreJobs:
 
     async def lease(self, topics: Sequence[str], count: int, lease_s: float, wait_s: float) -> list[Leased]:
         jobs = self._flow.jobs
-        answer = await _asked(lambda: jobs.lease(self._caller, topics, count, lease_s, self._worker_id))
+        answer = await _answer_to(lambda: jobs.lease(self._caller, topics, count, lease_s, self._worker_id))
         if not answer["jobs"]:
             # Waited for out here, where a stop can end it: it must not end in the middle of a lease.
             await self._bus.wait(self._caller.tenant, topics, wait_s)
         return [leased_of(each) for each in answer["jobs"]]
 
     def hurry(self) -> None:
-        self._bus.subscriptions.ring_all(self._caller.tenant)
+        self._bus.subscriptions.wake_all(self._caller.tenant)
 
     async def heartbeat(self, leased: Leased, lease_s: float) -> None:
         job_id, fence = leased.job.job_id, leased.fence
-        await _asked(lambda: self._flow.jobs.heartbeat(self._caller, job_id, fence, lease_s))
+        await _answer_to(lambda: self._flow.jobs.heartbeat(self._caller, job_id, fence, lease_s))
 
     async def report(self, leased: Leased, report: JobReport) -> None:
         job_id, fence = leased.job.job_id, leased.fence
-        await _asked(
+        await _answer_to(
             lambda: self._flow.jobs.result(
                 self._caller, job_id, fence, report.status, report.result, report.error
             )
         )
 
 
-async def _asked(ask: Callable[[], Awaitable[T]]) -> T:
+async def _answer_to(request: Callable[[], Awaitable[T]]) -> T:
     try:
-        return await ask()
+        return await request()
     except StoreUnavailable as away:
         raise Away(away.message) from away
     except Problem as problem:

@@ -19,15 +19,15 @@ _OURS = os.path.dirname(os.path.abspath(semel.__file__)) + os.sep
 
 def trace(error: BaseException) -> str:
     """One line per frame of the user's code, the innermost last; what it was raised from comes before it."""
-    return _told(error, ours=False)
+    return _text(error, ours=False)
 
 
 def whole_trace(error: BaseException) -> str:
     """The same with our own frames: the error is ours."""
-    return _told(error, ours=True)
+    return _text(error, ours=True)
 
 
-def _told(error: BaseException, *, ours: bool) -> str:
+def _text(error: BaseException, *, ours: bool) -> str:
     parts = [lines for each in _chain(error) if (lines := _frames(each, ours))]
     text = f"\n{_LED_TO}\n".join("\n".join(lines) for lines in parts)
     kept = text.encode("utf-8", "replace")[-TRACEBACK_BYTES_MAX:].decode("utf-8", "ignore")
@@ -38,7 +38,7 @@ def _chain(error: BaseException) -> list[BaseException]:
     """The exception, after what it was raised from."""
     chain: list[BaseException] = []
     each: BaseException | None = error
-    while each is not None and not any(each is known for known in chain):
+    while each is not None and not any(each is earlier for earlier in chain):
         chain.insert(0, each)
         each = each.__cause__ or (None if each.__suppress_context__ else each.__context__)
     return chain

@@ -1,4 +1,4 @@
-"""A worker: leases as many jobs as it has hands for, until it has to stop; then it ends what it began.
+"""A worker: leases as many jobs as it has slots for, until it has to stop; then it ends what it began.
 
 Meanwhile it asks the probes of its contracts about what is in doubt.
 """
@@ -16,12 +16,12 @@ from semel.contract.handlers import Handler
 from semel.errors import OpenError
 from semel.ledger.ledger import Ledger
 from semel.ledger.probing import Prober
-from semel.worker.attempt import JobAttempt, Slots, Tell, Workshop
+from semel.worker.attempt import AttemptContext, JobAttempt, Slots, Tell
 from semel.worker.job_source import Away, JobSource, Leased
 from semel.worker.loops import HandlerEnd, HandlerLoops
 from semel.worker.traces import whole_trace
 
-# How long one request for jobs waits: a lost doorbell costs at most this, and so does a stop.
+# How long one request for jobs waits: a lost message costs at most this, and so does a stop.
 _WAIT_S = 1.0
 
 # After an attempt to reach a store or gateway that is away.
@@ -78,18 +78,18 @@ class Worker:
 
     async def run(self) -> int:
         """How many jobs were left unfinished when the grace was over; SemelError if it may not work here."""
-        shop = self._workshop()
-        self._stopping = shop.stopping
+        context = self._new_context()
+        self._stopping = context.stopping
         if self._asked_to_stop:
-            shop.stopping.set_result(None)
+            context.stopping.set_result(None)
         try:
             self._check_tenant()
             await self._source.open()
-            self._ledger.keeper.notice()  # what ends here is told in the log, and somebody has to seal it
+            self._ledger.keeper.notice()  # what ends here is in the audit log, and somebody has to seal it
             self._tell("worker.started", worker_id=self._worker_id, topics=sorted(self._handlers))
-            probing = self._begin_probing(shop)
+            probing = self._begin_probing(context)
             try:
-                await self._lease_until_stopped(shop)
+                await self._lease_until_stopped(context)
             finally:
                 self.stop()
                 left = await self._finish()
@@ -97,7 +97,7 @@ class Worker:
             self._tell("worker.stopped", left=left)
             return left
         finally:
-            shop.loops.close()
+            context.loops.close()
             await self._source.close()
 
     def _check_tenant(self) -> None:
@@ -107,8 +107,8 @@ class Worker:
                 f"{self._ledger.tenant}: other workers would not know what was done. Nothing was leased."
             )
 
-    def _workshop(self) -> Workshop:
-        return Workshop(
+    def _new_context(self) -> AttemptContext:
+        return AttemptContext(
             source=self._source,
             ledger=self._ledger,
             loops=HandlerLoops(),
@@ -119,12 +119,12 @@ class Worker:
             tell=self._tell,
         )
 
-    def _begin_probing(self, shop: Workshop) -> Future[HandlerEnd] | None:
+    def _begin_probing(self, context: AttemptContext) -> Future[HandlerEnd] | None:
         """On the loop of the handlers: they and the probes may share clients that belong to a loop."""
-        if not (self._prober.needed and shop.clock.runs):
+        if not (self._prober.needed and context.clock.runs):
             return None
         self._loop = asyncio.get_running_loop()
-        return shop.loops.run(self._prober.run)
+        return context.loops.run(self._prober.run)
 
     async def _end_probing(self, probing: Future[HandlerEnd] | None) -> None:
         if probing is not None:
@@ -132,49 +132,49 @@ class Worker:
             await asyncio.wait((asyncio.wrap_future(probing),), timeout=_PROBES_END_S)
 
     def _tell_from_probes(self, event: str, **facts: Any) -> None:
-        """On our own loop, where everything else is told."""
+        """Reported on our own loop, as everything else is."""
         assert self._loop is not None
         try:
             self._loop.call_soon_threadsafe(partial(self._tell, event, **facts))
         except RuntimeError:
             pass  # the worker has ended
 
-    async def _lease_until_stopped(self, shop: Workshop) -> None:
-        while not shop.stopping.done():
+    async def _lease_until_stopped(self, context: AttemptContext) -> None:
+        while not context.stopping.done():
             most = min(_LEASED_MAX, _IN_HAND_MAX - len(self._attempts))
-            reserved = shop.slots.reserve(max(0, most))
+            reserved = context.slots.reserve(max(0, most))
             if not reserved:
-                await self._rest(shop)
+                await self._rest(context)
                 continue
             leased: Sequence[Leased] = ()
             try:
-                leased = await self._lease(shop, reserved)
+                leased = await self._lease(context, reserved)
             finally:
-                shop.slots.give(reserved - len(leased))
+                context.slots.give(reserved - len(leased))
             for each in leased:
-                self._begin(shop, each)
+                self._begin(context, each)
 
-    async def _lease(self, shop: Workshop, count: int) -> Sequence[Leased]:
+    async def _lease(self, context: AttemptContext, count: int) -> Sequence[Leased]:
         try:
             # Not cancelled by a stop: a lease whose answer nobody reads would have to lapse first.
-            found = await self._source.lease(list(self._handlers), count, self._lease_s, _WAIT_S)
+            leased = await self._source.lease(list(self._handlers), count, self._lease_s, _WAIT_S)
         except Away as away:
             if not self._away:
                 self._tell("worker.away", why=away.message)
             self._away = True
-            await shop.pause(_AWAY_S)
+            await context.pause(_AWAY_S)
             return ()
         self._away = False
-        return found
+        return leased
 
-    async def _rest(self, shop: Workshop) -> None:
+    async def _rest(self, context: AttemptContext) -> None:
         """Until a slot is free, an attempt has ended, or the worker stops."""
-        change = asyncio.ensure_future(shop.slots.change())
-        await asyncio.wait((change, shop.stopping, *self._attempts), return_when=asyncio.FIRST_COMPLETED)
+        change = asyncio.ensure_future(context.slots.change())
+        await asyncio.wait((change, context.stopping, *self._attempts), return_when=asyncio.FIRST_COMPLETED)
         change.cancel()
 
-    def _begin(self, shop: Workshop, leased: Leased) -> None:
-        attempt = JobAttempt(shop, leased, self._handlers[leased.job.topic])
+    def _begin(self, context: AttemptContext, leased: Leased) -> None:
+        attempt = JobAttempt(context, leased, self._handlers[leased.job.topic])
         task = asyncio.ensure_future(attempt.run())
         self._attempts.add(task)
         task.add_done_callback(self._ended)

@@ -1,4 +1,6 @@
-"""The bus: a doorbell between processes. The store is the ledger; losing or doubling a message is harmless.
+"""The bus: tells other processes that there is something to look at, in the store.
+
+So a message that is lost or doubled does no harm.
 
 base      what a bus does                  subscriptions  who waits for which message, in this process
 local     within one process               nats           JetStream

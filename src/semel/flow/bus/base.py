@@ -1,4 +1,4 @@
-"""What a bus does: takes messages for good, rings doorbells, delivers until it is told that all is done."""
+"""What a bus does: takes messages for good, wakes waiting workers, delivers until acknowledged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from semel.questions.job import Message
 
 
 class BusUnavailable(SemelError):
-    """The bus did not take it for good; what it was told of is in the store all the same."""
+    """The bus did not take it for good; what the message is about is in the store all the same."""
 
     code = "BUS_UNAVAILABLE"
     retriable = True
@@ -52,7 +52,7 @@ class Bus(ABC):
     @property
     @abstractmethod
     def healthy(self) -> bool:
-        """Whether it would take a message now, as far as is known."""
+        """Whether it would take a message now, as far as this process can tell."""
 
     @abstractmethod
     async def start(self) -> None:
@@ -70,16 +70,16 @@ class Bus(ABC):
         """What the consumer of this name has to handle: all, or types that are or begin with `about`."""
 
     async def wait(self, tenant: str, topics: Sequence[str], seconds: float) -> None:
-        """Returns when a doorbell rings for one of the topics, or when the time is up."""
+        """Returns when a job of one of the topics can be leased, or when the time is up."""
         await self.subscriptions.wait(tenant, topics, seconds)
 
-    def _ring(self, message: Message) -> None:
-        if message.topic is not None and message.type in RINGING:
-            self.subscriptions.ring(message.tenant, message.topic)
+    def _wake(self, message: Message) -> None:
+        if message.topic is not None and message.type in JOB_READY:
+            self.subscriptions.wake(message.tenant, message.topic)
 
 
-# After these a job can be leased.
-RINGING = frozenset({"job.queued", "approval.approved"})
+# Types of messages after which a job can be leased.
+JOB_READY = frozenset({"job.queued", "approval.approved"})
 
 
 def is_about(type_: str, about: str) -> bool:

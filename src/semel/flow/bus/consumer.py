@@ -21,13 +21,13 @@ from semel.stores.documents import Draft
 
 log = logging.getLogger("semel.flow.bus")
 
-# Chance passes within a minute or so; after that many failures a person has to look.
+# After so many failed deliveries a message is a dead letter: chance has passed, a person has to look.
 DELIVERIES_MAX = 5
 
 # How long handling one message may take.
 LIMIT_S = 30.0
 
-# A claim outlasts its handler by this, and the broker's patience the claim: nobody is at it twice.
+# A claim outlasts its handler by this, and the broker waits as much longer: no two handle a message at once.
 _MARGIN_S = 10.0
 
 # Between two looks at a store that is away, or at a message that another consumer has.
@@ -100,9 +100,9 @@ class Consumer:
         """Waits while somebody else is at it. Waiting is no failed delivery, so it must not count as one."""
         lease_us = int((self._limit_s + _MARGIN_S) * 1_000_000)
         while True:
-            standing = await self._insist(delivery, lambda: self._inbox.claim(delivery.message, lease_us))
-            if not isinstance(standing, Busy):
-                return standing
+            claimed = await self._insist(delivery, lambda: self._inbox.claim(delivery.message, lease_us))
+            if not isinstance(claimed, Busy):
+                return claimed
             await self._pause(delivery)
 
     async def _attempt(self, delivery: Delivery, claimed: Claimed) -> None:

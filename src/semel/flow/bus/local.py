@@ -1,4 +1,4 @@
-"""The bus within one process: nothing to install, nothing to lose.
+"""The bus within one process, without a server.
 
 A message counts as taken when every consumer of this process has acknowledged it. Until then it stays in the
 outbox, so a process that dies delivers it again after its restart.
@@ -17,7 +17,7 @@ class LocalBus(Bus):
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
         self._started = False
-        self._lines: dict[str, LocalLine] = {}
+        self._by_consumer: dict[str, LocalSubscription] = {}
 
     @property
     def healthy(self) -> bool:
@@ -25,28 +25,32 @@ class LocalBus(Bus):
 
     async def start(self) -> None:
         self._started = True
-        for line in self._lines.values():
-            line.closed = False
+        for subscription in self._by_consumer.values():
+            subscription.closed = False
 
     async def stop(self) -> None:
         self._started = False
-        for line in self._lines.values():
-            line.close()
+        for subscription in self._by_consumer.values():
+            subscription.close()
 
     async def publish(self, message: Message) -> None:
         if not self._started:
             raise BusUnavailable("The bus is not running.")
-        self._ring(message)
-        lines = [line for line in self._lines.values() if is_about(message.type, line.about)]
-        if lines:
-            await asyncio.gather(*(line.deliver(message) for line in lines))
+        self._wake(message)
+        matching = [
+            subscription
+            for subscription in self._by_consumer.values()
+            if is_about(message.type, subscription.about)
+        ]
+        if matching:
+            await asyncio.gather(*(subscription.deliver(message) for subscription in matching))
 
-    async def subscribe(self, name: str, about: str = "", *, ack_wait_s: float = 60.0) -> LocalLine:
+    async def subscribe(self, name: str, about: str = "", *, ack_wait_s: float = 60.0) -> LocalSubscription:
         del ack_wait_s  # who does not answer here has died together with the bus
-        return self._lines.setdefault(name, LocalLine(about, self.clock))
+        return self._by_consumer.setdefault(name, LocalSubscription(about, self.clock))
 
 
-class LocalLine:
+class LocalSubscription:
     """The messages on their way to one consumer."""
 
     def __init__(self, about: str, clock: Clock) -> None:
@@ -81,7 +85,7 @@ class LocalLine:
         return waiting.result() if done else None
 
     def close(self) -> None:
-        """Whoever sends is told that it did not arrive."""
+        """Whoever sends gets BusUnavailable: it did not arrive."""
         self.closed = True
         for done in self._open:
             if not done.done():
@@ -89,19 +93,21 @@ class LocalLine:
 
 
 class LocalDelivery:
-    def __init__(self, message: Message, count: int, done: asyncio.Future[None], line: LocalLine) -> None:
+    def __init__(
+        self, message: Message, count: int, done: asyncio.Future[None], subscription: LocalSubscription
+    ) -> None:
         self.message = message
         self.count = count
         self._done = done
-        self._line = line
+        self._subscription = subscription
 
     async def ack(self) -> None:
         if not self._done.done():
             self._done.set_result(None)
 
     async def again(self, seconds: float) -> None:
-        later = LocalDelivery(self.message, self.count + 1, self._done, self._line)
-        asyncio.get_running_loop().call_later(seconds, self._line.put_back, later)
+        later = LocalDelivery(self.message, self.count + 1, self._done, self._subscription)
+        asyncio.get_running_loop().call_later(seconds, self._subscription.put_back, later)
 
     async def keep(self) -> None:
         pass

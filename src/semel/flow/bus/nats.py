@@ -1,8 +1,8 @@
 """The bus on NATS JetStream.
 
 One stream keeps every message; JetStream drops what carries a `Nats-Msg-Id` that it has seen within its
-duplicate window. Doorbells are heard by a plain subscription, so each process hears all of them. Consumers
-are durable and pull.
+duplicate window. Messages that wake workers go to a plain subscription, so each process hears all of them.
+Consumers are durable and pull.
 
 A lost connection is made anew here rather than by the client library: its buffer would take messages that
 nobody acknowledges, and here each connection begins with a look at the stream, which may have vanished.
@@ -24,7 +24,7 @@ from nats.js.api import AckPolicy, ConsumerConfig
 
 from semel.errors import OpenError
 from semel.flow.bus import subjects
-from semel.flow.bus.base import RINGING, Bus, BusUnavailable
+from semel.flow.bus.base import JOB_READY, Bus, BusUnavailable
 from semel.flow.bus.settings import NatsSettings
 from semel.flow.bus.stream import agree
 from semel.kernel.clock import Clock
@@ -56,18 +56,18 @@ class NatsConnection:
         self.closed = closed
         self.stream: JetStreamContext = client.jetstream(timeout=_ANSWER_S)
 
-    async def answer(self, asking: Awaitable[T]) -> T:
+    async def answer(self, request: Awaitable[T]) -> T:
         """The server's answer; BusUnavailable if there is no good one, at once if the connection ends."""
-        asked, closed = asyncio.ensure_future(asking), asyncio.ensure_future(self.closed.wait())
+        answering, closed = asyncio.ensure_future(request), asyncio.ensure_future(self.closed.wait())
         try:
-            await asyncio.wait((asked, closed), timeout=_ANSWER_S, return_when=asyncio.FIRST_COMPLETED)
-            if not asked.done():
+            await asyncio.wait((answering, closed), timeout=_ANSWER_S, return_when=asyncio.FIRST_COMPLETED)
+            if not answering.done():
                 raise TimeoutError
-            return asked.result()
+            return answering.result()
         except (trouble.Error, OSError, TimeoutError, ValueError) as wrong:
             raise BusUnavailable(f"NATS did not take it for good: {_kind(wrong)}.") from wrong
         finally:
-            asked.cancel()
+            answering.cancel()
             closed.cancel()
 
 
@@ -135,21 +135,21 @@ class NatsBus(Bus):
             await _close(link)
 
     async def _connect(self) -> NatsConnection:
-        said, closed = self.settings, asyncio.Event()
+        settings, closed = self.settings, asyncio.Event()
 
         async def ended() -> None:
             closed.set()
 
         async def failed(wrong: Exception) -> None:
-            log.debug("%s: %s", said.shown, type(wrong).__name__)
+            log.debug("%s: %s", settings.shown, type(wrong).__name__)
 
         link = NatsConnection(Client(), closed)
         try:
             await link.client.connect(
-                servers=list(said.servers),
-                user=said.user,
-                password=said.password,
-                token=said.token,
+                servers=list(settings.servers),
+                user=settings.user,
+                password=settings.password,
+                token=settings.token,
                 name="semel",
                 allow_reconnect=False,
                 connect_timeout=2,
@@ -160,14 +160,14 @@ class NatsBus(Bus):
         except (trouble.Error, OSError, TimeoutError) as wrong:
             await _close(link)  # it may have come half way
             if "authorization" in str(wrong).lower():
-                raise OpenError(f"{said.shown} does not take these credentials.") from None
+                raise OpenError(f"{settings.shown} does not take these credentials.") from None
             raise
         return link
 
     async def _prepare(self, link: NatsConnection) -> None:
-        """The stream is there as it should be, and doorbells are heard."""
+        """The stream is there as it should be, and messages that wake workers arrive."""
         await agree(link.stream, self.settings)
-        for type_ in sorted(RINGING):
+        for type_ in sorted(JOB_READY):
             subject = subjects.subjects_about(self.settings.stream, type_)
             await link.client.subscribe(subject, cb=self._heard)
         await link.client.flush(timeout=int(_ANSWER_S))
@@ -175,7 +175,7 @@ class NatsBus(Bus):
     async def _heard(self, arrived: Msg) -> None:
         message = subjects.message_in(self.settings.stream, arrived.subject, arrived.data)
         if message is not None:
-            self._ring(message)
+            self._wake(message)
 
     def _tell(self, what: str) -> None:
         """Once for each outage, not at each attempt."""
@@ -209,7 +209,7 @@ class NatsBus(Bus):
             raise
         self._doubtful = False
 
-    async def subscribe(self, name: str, about: str = "", *, ack_wait_s: float = 60.0) -> NatsLine:
+    async def subscribe(self, name: str, about: str = "", *, ack_wait_s: float = 60.0) -> NatsSubscription:
         config = ConsumerConfig(
             durable_name=subjects.word(name),
             ack_policy=AckPolicy.EXPLICIT,
@@ -218,10 +218,10 @@ class NatsBus(Bus):
             max_deliver=-1,
             filter_subject=subjects.subjects_about(self.settings.stream, about),
         )
-        return NatsLine(self, config)
+        return NatsSubscription(self, config)
 
 
-class NatsLine:
+class NatsSubscription:
     """A durable pull consumer; it is made when it is first used, and anew if the server has lost it."""
 
     def __init__(self, bus: NatsBus, config: ConsumerConfig) -> None:
@@ -261,19 +261,19 @@ class NatsDelivery:
         self._arrived = arrived
 
     async def ack(self) -> None:
-        await _said(self._arrived.ack())
+        await _try_send(self._arrived.ack())
 
     async def again(self, seconds: float) -> None:
-        await _said(self._arrived.nak(delay=seconds))
+        await _try_send(self._arrived.nak(delay=seconds))
 
     async def keep(self) -> None:
-        await _said(self._arrived.in_progress())
+        await _try_send(self._arrived.in_progress())
 
 
-async def _said(saying: Awaitable[None]) -> None:
-    """Told to the server, or not: then it delivers the message again, and the inbox knows it."""
+async def _try_send(sending: Awaitable[None]) -> None:
+    """Sent, if there is a connection; else the server delivers again, and the inbox knows the message."""
     try:
-        await saying
+        await sending
     except (trouble.Error, OSError):
         pass
 

@@ -31,13 +31,13 @@ class NatsSettings:
 
 def read(url: StoreUrl) -> NatsSettings:
     """OpenError that says what is wrong with the URL, without its password."""
-    who, _, places = url.parts.netloc.rpartition("@")
+    who, _, addresses = url.parts.netloc.rpartition("@")
     # A token stands where others have a user's name, so whoever connects is not shown at all.
-    url.shown = f"{url.parts.scheme}://{places}"
+    url.shown = f"{url.parts.scheme}://{addresses}"
     url.allow("duplicates", "stream", "replicas")
     user, colon, password = who.partition(":")
     return NatsSettings(
-        servers=tuple(_server(url, place) for place in places.split(",")),
+        servers=tuple(_server(url, address) for address in addresses.split(",")),
         shown=url.shown,
         user=unquote(user) if colon else None,
         password=unquote(password) if colon else None,
@@ -48,8 +48,8 @@ def read(url: StoreUrl) -> NatsSettings:
     )
 
 
-def _server(url: StoreUrl, place: str) -> str:
-    host, _, port = place.rpartition(":") if re.search(r":\d+$", place) else (place, "", str(PORT))
+def _server(url: StoreUrl, address: str) -> str:
+    host, _, port = address.rpartition(":") if re.search(r":\d+$", address) else (address, "", str(PORT))
     if not host or url.parts.path.strip("/"):
         raise url.error("names no server: write nats://host:4222")
     return f"{url.parts.scheme}://{host}:{port}"

@@ -25,7 +25,7 @@ _MESSAGES_MAX = 1_000_000
 _FIXED = ("storage", "retention")
 
 
-def wanted(settings: NatsSettings) -> dict[str, Any]:
+def config_of(settings: NatsSettings) -> dict[str, Any]:
     return {
         "subjects": [all_subjects(settings.stream)],
         "retention": RetentionPolicy.LIMITS,
@@ -40,18 +40,18 @@ def wanted(settings: NatsSettings) -> dict[str, Any]:
 
 async def agree(stream: JetStreamContext, settings: NatsSettings) -> None:
     """The stream is as the settings say; OpenError, with what stands against it, if it cannot be."""
-    want = wanted(settings)
+    config = config_of(settings)
     try:
         present = await _present(stream, settings.stream)
         if present is None:
-            await stream.add_stream(StreamConfig(name=settings.stream, **want))
+            await stream.add_stream(StreamConfig(name=settings.stream, **config))
             log.info("stream %s was made", settings.stream)
             return
-        differing = [name for name, value in want.items() if getattr(present.config, name) != value]
+        differing = [name for name, value in config.items() if getattr(present.config, name) != value]
         _refuse_fixed(settings, differing)
         if differing:
-            await stream.update_stream(present.config.evolve(**want))
-            log.warning("stream %s was changed: %s", settings.stream, _changes(present, want, differing))
+            await stream.update_stream(present.config.evolve(**config))
+            log.warning("stream %s was changed: %s", settings.stream, _changes(present, config, differing))
     except BadRequestError as refused:
         raise OpenError(
             f"{settings.shown} refuses the stream {settings.stream}: {refused.description}.",
@@ -76,6 +76,6 @@ def _refuse_fixed(settings: NatsSettings, differing: list[str]) -> None:
         )
 
 
-def _changes(present: StreamInfo, want: dict[str, Any], differing: list[str]) -> str:
-    told = (f"{name} from {getattr(present.config, name)} to {want[name]}" for name in differing)
-    return ", ".join(told)
+def _changes(present: StreamInfo, config: dict[str, Any], differing: list[str]) -> str:
+    changes = (f"{name} from {getattr(present.config, name)} to {config[name]}" for name in differing)
+    return ", ".join(changes)

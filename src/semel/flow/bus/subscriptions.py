@@ -1,4 +1,4 @@
-"""Who waits for which doorbell, in this process."""
+"""Who waits for jobs of which topic, in this process."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 from semel.kernel.clock import Clock
 
-# Rings that nobody was there to hear. A lost one costs a look at the store, so the oldest may go.
+# Topics whose message came while nobody waited. A lost one costs a look at the store: the oldest may go.
 _MISSED_MAX = 10_000
 
-Button = tuple[str, str]  # tenant, topic
+TenantTopic = tuple[str, str]
 
 
 class Subscriptions:
@@ -18,46 +18,46 @@ class Subscriptions:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._waiting: dict[Button, set[asyncio.Future[None]]] = {}
-        self._missed: dict[Button, None] = {}
+        self._waiting: dict[TenantTopic, set[asyncio.Future[None]]] = {}
+        self._missed: dict[TenantTopic, None] = {}
 
-    def ring(self, tenant: str, topic: str) -> None:
+    def wake(self, tenant: str, topic: str) -> None:
         """Whoever waits goes on. If nobody does, the next one need not wait: it may be between two looks."""
-        button = tenant, topic
-        if waiting := self._waiting.get(button):
+        key = tenant, topic
+        if waiting := self._waiting.get(key):
             _wake(waiting)
             return
-        self._missed[button] = None
+        self._missed[key] = None
         if len(self._missed) > _MISSED_MAX:
             del self._missed[next(iter(self._missed))]
 
-    def ring_all(self, tenant: str) -> None:
+    def wake_all(self, tenant: str) -> None:
         """Whoever waits for anything of the tenant goes on."""
-        for button, waiting in self._waiting.items():
-            if button[0] == tenant:
+        for key, waiting in self._waiting.items():
+            if key[0] == tenant:
                 _wake(waiting)
 
     async def wait(self, tenant: str, topics: Iterable[str], seconds: float) -> None:
-        buttons = [(tenant, topic) for topic in topics]
-        missed = [button for button in buttons if button in self._missed]
-        for button in missed:
-            del self._missed[button]
+        keys = [(tenant, topic) for topic in topics]
+        missed = [key for key in keys if key in self._missed]
+        for key in missed:
+            del self._missed[key]
         if missed:
             return
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        for button in buttons:
-            self._waiting.setdefault(button, set()).add(woken)
+        for key in keys:
+            self._waiting.setdefault(key, set()).add(woken)
         try:
             await self._clock.await_future(woken, seconds)
         finally:
-            self._leave(buttons, woken)
+            self._leave(keys, woken)
 
-    def _leave(self, buttons: list[Button], woken: asyncio.Future[None]) -> None:
-        for button in buttons:
-            if waiting := self._waiting.get(button):
+    def _leave(self, keys: list[TenantTopic], woken: asyncio.Future[None]) -> None:
+        for key in keys:
+            if waiting := self._waiting.get(key):
                 waiting.discard(woken)
                 if not waiting:
-                    del self._waiting[button]
+                    del self._waiting[key]
 
 
 def _wake(waiting: set[asyncio.Future[None]]) -> None:

@@ -1,4 +1,4 @@
-"""The two ways into a store, as one: what a test asks, it asks synchronously or through an event loop."""
+"""Handles on a store with one interface: a test asks synchronously, or through an event loop."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from semel.stores.base import Query, Store
 T = TypeVar("T")
 
 
-class Door:
-    """The synchronous way into a store."""
+class StoreHandle:
+    """Calls the synchronous methods of a store."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -30,8 +30,8 @@ class Door:
         self.store.close()
 
 
-class AsyncDoor(Door):
-    """The asynchronous way: one event loop for as long as the door is open."""
+class AsyncStoreHandle(StoreHandle):
+    """Calls the asynchronous methods, on one event loop for as long as the handle is open."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
