@@ -138,8 +138,8 @@ def test_what_a_killed_caller_left_is_settled_by_a_worker_although_nobody_calls(
     asking = worker()
     until_state(ledger, left)
     assert only_record(ledger).by == "probe"
+    until(lambda: asking.told(told) == [only_record(ledger).request.id], "the worker says so")
     assert asking.stop() == 0
-    assert asking.told(told) == [only_record(ledger).request.id]
     answer = call(ledger, payment(bank, "park"), note="second")
     assert answer.receipt is not None
     assert answer.receipt.note == "first"

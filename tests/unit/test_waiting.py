@@ -32,16 +32,16 @@ def test_whoever_waits_goes_on_once_it_has_come_true():
 
 
 def test_a_wait_ends_with_its_time_though_it_is_woken_for_nothing():
-    gates, stop = WaitingThreads(), threading.Event()
+    threads, stop = WaitingThreads(), threading.Event()
 
     def wake_without_end() -> None:
         while not stop.is_set():
-            gates.open()
+            threads.wake()
 
     waker = threading.Thread(target=wake_without_end, daemon=True)
     waker.start()
     try:
-        assert not gates.wait(lambda: False, 0.05)
+        assert not threads.wait(lambda: False, 0.05)
     finally:
         stop.set()
         waker.join()

@@ -55,7 +55,7 @@ class WaitingThreads:
                 self._locked.discard(lock)
         return True
 
-    def open(self) -> None:
+    def wake(self) -> None:
         """Wake all waiting threads: each checks again whether it came true."""
         while self._locked:
             try:
@@ -76,7 +76,7 @@ class Flag:
 
     def set(self) -> None:
         self._up = True
-        self._waiting.open()
+        self._waiting.wake()
 
     def clear(self) -> None:
         self._up = False

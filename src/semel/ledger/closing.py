@@ -62,7 +62,7 @@ class Closing:
             finally:
                 if self._closer.get("it") is mine:
                     del self._closer["it"]
-                self._changed.open()
+                self._changed.wake()
             self._changed.wait(lambda: self._closed or not self._closer)
 
     def _further_up(self, mine: Closer) -> bool:

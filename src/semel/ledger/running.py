@@ -100,7 +100,7 @@ class Running:
     def gone(self) -> None:
         """A call has left."""
         if self.closing:
-            self._left.open()
+            self._left.wake()
 
     def above(self, attempt: Attempt) -> bool:
         """Whether whoever makes this call is in the middle of another one of the same key."""
@@ -122,12 +122,12 @@ class Running:
     def excuse(self, innermost: Attempt | None) -> None:
         """Nobody waits for the call whose tool closes, and for those around it."""
         self._excused.update(_chain(innermost))
-        self._left.open()
+        self._left.wake()
 
     def hurry(self) -> None:
         """Nobody waits any more."""
         self._hurried = True
-        self._left.open()
+        self._left.wake()
 
     def wait(self, seconds: float) -> None:
         """Everyone has left, but those who are excused, or so many seconds have passed."""

@@ -279,7 +279,7 @@ class Batcher(ABC, Generic[Q]):
                 elif queued.latch is not None and queued is not runner:
                     latch, queued.latch = queued.latch, None
                     latch.release()
-        self._changed.open()
+        self._changed.wake()
         for loop, commands in by_loop.items():
             try:
                 loop.call_soon_threadsafe(_arrive, commands)

@@ -99,7 +99,7 @@ class Pool:
             else:
                 self._idle.append(link)
         self._inside.discard(slot)
-        self._waiting.open()
+        self._waiting.wake()
 
     def forget_idle(self) -> None:
         """The server went away, so what was open to it is of no use."""

@@ -45,7 +45,7 @@ class DeferredCommands:
                 thread = ServingThread(target=self._run, name="semel-redis-deferred", daemon=True)
                 thread.start()
                 self._thread = thread
-        self._changed.open()
+        self._changed.wake()
 
     def _run(self) -> None:
         while self._changed.wait(lambda: bool(self._queue) or self._closed) and self._queue:
@@ -54,7 +54,7 @@ class DeferredCommands:
             # If it is full, the oldest was dropped for a newer one.
             if self._queue[0] is command:
                 self._queue.popleft()
-            self._changed.open()
+            self._changed.wake()
 
     def _carry_out(self, command: Command) -> None:
         for _ in range(_TRIES):
@@ -76,4 +76,4 @@ class DeferredCommands:
 
     def close(self) -> None:
         self._closed = True
-        self._changed.open()
+        self._changed.wake()

@@ -7,7 +7,7 @@
 -- Plans follow the keys and are made once: a plan made while a table was small must not read the whole of it later.
 
 SELECT
-    set_config('search_path', quote_ident($1::text) || ', pg_temp', false),
+    set_config('search_path', quote_ident($1::text), false),
     set_config('statement_timeout', $2::text, false),
     set_config('lock_timeout', $2::text, false),
     set_config('idle_in_transaction_session_timeout', '60000', false),
