@@ -176,6 +176,7 @@ def test_two_workers_settle_each_record_once(worker: Workers, bank: Bank, ledger
     for number in range(30):
         assert call(ledger, unsure, account=f"acc-{number}").raised == "TimeoutError"
     until_state(ledger, State.DONE)
+    until(lambda: sum(len(each.told("probe.settled")) for each in workers) >= 30, "the workers say so")
     assert [each.stop() for each in workers] == [0, 0]
     ids = [record.request.id for record in all_records(ledger)]
     for id_ in ids:
