@@ -26,7 +26,7 @@ from bench.gateway_sides import (
 from bench.plan import FLAT, Experiment, ExperimentResources
 from bench.sides import Side
 from bench.window_rows import Size
-from semel.flow.flow import Policy
+from semel.flow.assembly import Policy
 from semel.flow.lock import LockPolicy
 
 Kind = Literal["redis", "postgres"]

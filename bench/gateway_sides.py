@@ -26,7 +26,7 @@ from bench.distance import REPOSITORY
 from bench.http_load import HttpLoad, HttpReply, is_ready, request
 from bench.servers import ServerMissing, free_port
 from semel.flow import indexes
-from semel.flow.flow import Flow, Policy
+from semel.flow.assembly import Flow, Policy
 from semel.flow.values import Caller
 from semel.kernel.clock import SYSTEM
 from semel.questions import job_index

@@ -9,7 +9,7 @@ from time import perf_counter
 from bench.figures import Row, Unit, at_most
 from bench.plan import Experiment, ExperimentResources
 from bench.sides import Side
-from semel.lab import entity_traffic as traffic
+from semel.lab.runbooks import entity_traffic as traffic
 
 # What is left when a table outgrows the processor's caches.
 FLAT = at_most(2)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import orjson
 
 from semel.errors import SemelError
-from semel.flow.flow import Flow, Policy
+from semel.flow.assembly import Flow, Policy
 from semel.flow.lock import LockPolicy
 from semel.flow.model import Message
 from semel.flow.values import Caller, JsonAnswer

@@ -17,7 +17,7 @@ from semel.contract.result import (
 from semel.contract.transaction import Transaction
 from semel.errors import PartialSuccess
 from semel.flow.forgetting import close_windows
-from semel.flow.progress import RunsFollow
+from semel.flow.run_progress import RunsFollow
 from semel.kernel.keys import Key
 from semel.ledger.ledger import Ledger, open
 from semel.windows.entity import DedupWindow

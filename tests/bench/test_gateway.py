@@ -15,7 +15,7 @@ from bench.gateway_sides import ACTIVE_MAX, Beginnings, Starts, StoreStarts, che
 from bench.http_load import HttpLoad, HttpReply, request
 from bench.run import QUICK_ROUNDS, measure
 from bench.servers import ServerMissing
-from semel.flow.flow import Policy
+from semel.flow.assembly import Policy
 from semel.stores.documents import Count, Fetch
 from semel.stores.urls import open_store
 from tests.bench.test_servers import need, open_to_all

@@ -14,7 +14,7 @@ import pytest
 
 from semel.errors import StoreUnavailable
 from semel.flow import indexes
-from semel.flow.flow import Flow
+from semel.flow.assembly import Flow
 from semel.flow.lock import Lock, LockPolicy
 from semel.flow.model import run_of
 from semel.flow.problems import Problem

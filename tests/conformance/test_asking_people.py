@@ -13,8 +13,8 @@ import semel
 from semel.audit import events
 from semel.audit.verify import verify
 from semel.errors import ApprovalError, ApprovalRejected, ApprovalRequired, EffectFailed
-from semel.flow.flow import Flow
-from semel.flow.progress import HAND_BACK_S
+from semel.flow.assembly import Flow
+from semel.flow.run_progress import HAND_BACK_S
 from semel.kernel.answers import LeasedJobJson
 from semel.ledger.ledger import Ledger
 from semel.questions import job_index

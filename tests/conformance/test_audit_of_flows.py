@@ -12,7 +12,7 @@ import pytest
 from semel.audit.events import Event
 from semel.audit.leaves import newest, read
 from semel.audit.verify import verify
-from semel.flow.flow import Flow
+from semel.flow.assembly import Flow
 from semel.flow.values import Caller
 from semel.ledger.doctor import examine
 from semel.ledger.sweep import Sweeper

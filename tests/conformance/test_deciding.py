@@ -15,7 +15,7 @@ import pytest
 from semel import Ledger
 from semel.errors import ApprovalError
 from semel.flow import indexes
-from semel.flow.flow import Flow
+from semel.flow.assembly import Flow
 from semel.flow.model import run_of
 from semel.flow.values import Caller, JsonAnswer
 from semel.kernel.clock import rfc3339

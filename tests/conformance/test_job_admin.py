@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from semel.flow.flow import Flow
+from semel.flow.assembly import Flow
 from semel.flow.job_admin import JobFilter
 from semel.flow.problems import Problem
 from semel.flow.values import Caller

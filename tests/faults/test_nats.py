@@ -16,12 +16,12 @@ from nats.js.api import StorageType, StreamConfig
 
 from semel.contract.handlers import Handler
 from semel.errors import OpenError
+from semel.flow.assembly import Flow, Policy
 from semel.flow.bus import open_bus
 from semel.flow.bus.base import BusUnavailable
 from semel.flow.bus.consumer import Consumer
 from semel.flow.bus.nats import NatsBus
 from semel.flow.dead import DeadLetters
-from semel.flow.flow import Flow, Policy
 from semel.flow.model import Message
 from semel.flow.values import Caller
 from semel.kernel.clock import SYSTEM

@@ -17,7 +17,7 @@ import orjson
 import pytest
 
 import semel
-from semel.flow.flow import Flow, Policy
+from semel.flow.assembly import Flow, Policy
 from semel.flow.values import Caller
 from semel.kernel.answers import JobJson
 from tests.faults.bank import Bank

@@ -20,8 +20,8 @@ from semel.flow.bus.subjects import message_in, subject_of, subjects_about, word
 from semel.flow.bus.subscriptions import Subscriptions
 from semel.flow.dead import DeadLetters
 from semel.flow.document_store import DocumentStore
+from semel.flow.idempotency_keys import Keys
 from semel.flow.inbox import Busy, Claimed, Handled, Inbox
-from semel.flow.keys import Keys
 from semel.flow.model import Message
 from semel.flow.outbox import Outbox
 from semel.flow.problems import Problem

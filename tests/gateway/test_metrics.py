@@ -20,10 +20,10 @@ from semel.flow.bus.base import BusUnavailable
 from semel.flow.bus.local import LocalBus
 from semel.flow.model import Message
 from semel.flow.problems import Problem
+from semel.gateway.background import merge_ages, read_gauges
 from semel.gateway.metrics import DOUBTS_MAX, OTHER, TENANTS_MAX, Metrics
 from semel.gateway.server import embedded
 from semel.gateway.settings import GatewaySettings
-from semel.gateway.upkeep import merge_ages, read_gauges
 from semel.kernel.clock import SYSTEM
 from semel.kernel.record import Address
 from semel.stores.base import Store

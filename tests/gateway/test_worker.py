@@ -22,8 +22,8 @@ from semel.call.step import current_step
 from semel.contract import handlers as marking
 from semel.contract.handlers import Handler, handler
 from semel.errors import ApprovalError, ContractError, OpenError, SemelError
+from semel.flow.assembly import Flow, Policy
 from semel.flow.bus.local import LocalBus
-from semel.flow.flow import Flow, Policy
 from semel.flow.problems import Problem
 from semel.flow.values import Caller
 from semel.flow.views import job_key

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from semel.flow import indexes
-from semel.flow.flow import Flow, Policy
+from semel.flow.assembly import Flow, Policy
 from semel.flow.model import LIVE_RUN, Message, Run, WorkflowStep, run_of
 from semel.flow.values import Caller, JsonAnswer
 from semel.ledger.request_keys import KeyRecord

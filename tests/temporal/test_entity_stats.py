@@ -13,7 +13,7 @@ import semel
 from examples.rewards.entity import Rewards
 from examples.rewards.worker import worker
 from semel.integrations.temporal import ENTITY_KEYS_MAX, EntityWindow
-from semel.lab.entity_traffic import PAYLOAD_BYTES_MAX, written_bytes
+from semel.lab.runbooks.entity_traffic import PAYLOAD_BYTES_MAX, written_bytes
 from semel.windows.advice import advise
 from semel.windows.age_counters import ENTITY
 from tests.temporal.conftest import PATIENCE_S, Shop, events

@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel, Field, SecretStr
 
 from semel.contract.contract import Contract
-from semel.contract.result_schema import misfit, template
+from semel.contract.result_check import misfit, template
 from semel.errors import ResultInvalid
 from semel.kernel.clock import rfc3339
 from semel.ledger import catalogue

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from semel.errors import StoreCorrupt
-from semel.flow.flow import Flow
+from semel.flow.assembly import Flow
 from semel.flow.problems import Problem
 from semel.kernel.answers import LeasedJobJson
 from semel.questions import job_index

@@ -9,7 +9,7 @@ import urllib.error
 
 import pytest
 
-from semel.contract.meaning import Meaning, meaning
+from semel.contract.exception_meaning import Meaning, meaning
 from semel.errors import (
     EffectFailed,
     InFlight,

@@ -44,7 +44,7 @@ import urllib3.exceptions
 from google.auth import exceptions as google_auth_errors
 from mcp.shared.exceptions import MCPError
 
-from semel.contract.meaning import Meaning, meaning
+from semel.contract.exception_meaning import Meaning, meaning
 from semel.contract.transport import OPEN
 
 with warnings.catch_warnings():

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from semel.cli import main
-from semel.lab import entity_traffic as traffic
+from semel.lab.runbooks import entity_traffic as traffic
 from semel.lab.runbooks import window as runbook
 from semel.lab.runbooks import window_report as page
 from semel.lab.runbooks import window_work

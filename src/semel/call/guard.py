@@ -27,7 +27,7 @@ from semel.call.drive import (
 from semel.call.outcome import error_text, recorded_error, replayed_value, stored_error, stored_value
 from semel.call.unfinished import OpenCalls
 from semel.contract.contract import Contract
-from semel.contract.meaning import Meaning, meaning
+from semel.contract.exception_meaning import Meaning, meaning
 from semel.contract.result import CannotTell, DidNotHappen, Happened, ToolError, ToolResult
 from semel.contract.transaction import ENDED_BY_TOOL, TransactionBroken
 from semel.kernel import owner

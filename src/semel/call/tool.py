@@ -13,7 +13,7 @@ from semel.call.outcome import cleaned, error_text, replayed_value
 from semel.call.step import Step, current_step, lists_of_open_calls
 from semel.call.unfinished import Action, Watched
 from semel.contract.contract import Contract
-from semel.contract.meaning import Meaning, meaning
+from semel.contract.exception_meaning import Meaning, meaning
 from semel.contract.result import ToolCall, ToolError, ToolResult
 from semel.kernel.clock import SYSTEM
 from semel.kernel.keys import Key, derive, explicit, fingerprint, step_seed

@@ -12,12 +12,12 @@ from typing import Any, NoReturn
 import click
 
 import semel
+from semel.cli.api_keys import keys
 from semel.cli.approvals import approvals
 from semel.cli.checks import audit_, examine
 from semel.cli.dead_letters import dead_letters
+from semel.cli.demo import demo
 from semel.cli.jobs import jobs
-from semel.cli.keys import keys
-from semel.cli.lab import demo
 from semel.cli.output import complain
 from semel.cli.records import records
 from semel.cli.runbook import runbook

@@ -15,11 +15,11 @@ from semel.audit import duplicate_report, export
 from semel.cli.operations import Data, Progress, Verdict
 from semel.errors import ResultInvalid
 from semel.flow import indexes
+from semel.flow.assembly import Flow, Policy
 from semel.flow.dead import DEAD
-from semel.flow.flow import Flow, Policy
 from semel.flow.job_admin import JobFilter
 from semel.flow.problems import ILL_FORMED, Problem
-from semel.flow.progress import RunsFollow
+from semel.flow.run_progress import RunsFollow
 from semel.flow.values import Caller, JsonAnswer, Page
 from semel.gateway import settings
 from semel.gateway.every_record import Correction, DoubtAnswer, EveryRecord, RecordFilter

@@ -13,9 +13,9 @@ from typing import NamedTuple
 from semel.audit.events import Event
 from semel.flow import indexes, views
 from semel.flow.document_store import DocumentStore
-from semel.flow.keys import Keys
+from semel.flow.idempotency_keys import Keys
 from semel.flow.problems import Problem
-from semel.flow.progress import Change
+from semel.flow.run_progress import Change
 from semel.flow.values import Caller, JsonAnswer, written
 from semel.flow.workflows import AdmissionRules, Workflows
 from semel.kernel.answers import RunStartedJson

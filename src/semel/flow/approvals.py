@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from semel.flow.document_store import DocumentStore
-from semel.flow.progress import RunsFollow
+from semel.flow.run_progress import RunsFollow
 from semel.flow.values import Caller, JsonAnswer, Page, next_after, written
 from semel.kernel.answers import ApprovalJson, DecisionJson, RecordJson
 from semel.questions import deciding, job_index, views

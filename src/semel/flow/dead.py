@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import orjson
 
 from semel.flow.document_store import DocumentStore
+from semel.flow.idempotency_keys import Keys
 from semel.flow.inbox import KEPT_US, RETRY
-from semel.flow.keys import Keys
 from semel.flow.problems import Problem
 from semel.flow.values import Caller, JsonAnswer, Page, next_after, written
 from semel.kernel.answers import DeadLetterJson

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from semel.flow import progress, views
+from semel.flow import run_progress, views
 from semel.flow.document_store import DocumentStore
 from semel.flow.model import run_of
 from semel.flow.problems import Problem
-from semel.flow.progress import Change
+from semel.flow.run_progress import Change
 from semel.flow.values import Caller, JsonAnswer, Page, written
 from semel.kernel.answers import JobJson
 from semel.questions import job_index
@@ -83,7 +83,7 @@ class JobAdmin:
             change = Change(
                 caller.tenant, await self._document_store.now_us(), self._document_store.new_id, run
             )
-            progress.cancel_job(change, job, caller.principal)
+            run_progress.cancel_job(change, job, caller.principal)
             commit = change.commit(self._document_store.new_tag(), expect, self._kept_us)
             if (await self._document_store.write(commit)).done:
                 return written(views.job(change.jobs[job_id]))

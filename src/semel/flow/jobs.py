@@ -9,12 +9,12 @@ from typing import Any
 
 import orjson
 
-from semel.flow import progress, views
+from semel.flow import run_progress, views
 from semel.flow.document_store import DocumentStore
-from semel.flow.keys import Keys, fingerprint
+from semel.flow.idempotency_keys import Keys, fingerprint
 from semel.flow.model import run_of
 from semel.flow.problems import Problem
-from semel.flow.progress import Change
+from semel.flow.run_progress import Change
 from semel.flow.values import Caller, JsonAnswer, written
 from semel.flow.workflows import gate
 from semel.kernel.answers import HeartbeatJson, JobJson, LeasesJson
@@ -135,7 +135,7 @@ class Jobs:
                 for document in scanned.documents:
                     job = job_of(document.body)
                     after = job.queued_us, job.job_id
-                    taken = progress.lease(job, scanned.now_us, lease_us, worker_id, caller.principal)
+                    taken = run_progress.lease(job, scanned.now_us, lease_us, worker_id, caller.principal)
                     # Another worker may have been quicker: then this one is theirs.
                     if await self._write(tenant, document, taken):
                         jobs.append(taken)
@@ -146,7 +146,7 @@ class Jobs:
         while True:
             document = await self.document(caller.tenant, job_id)
             job = _held(document, fence, caller)
-            if lease_s <= progress.HAND_BACK_S:
+            if lease_s <= run_progress.HAND_BACK_S:
                 until_us = await self._handed_back(caller.tenant, document, job)
             else:
                 until_us = await self._renewed(caller.tenant, document, job, int(lease_s * 1_000_000))
@@ -162,7 +162,7 @@ class Jobs:
     async def _handed_back(self, tenant: str, document: Document, job: StoredJob) -> int | None:
         """When it was; None if somebody changed it meanwhile."""
         change, expect = await self._begun(tenant, document, job)
-        progress.hand_back(change, job)
+        run_progress.hand_back(change, job)
         commit = change.commit(self._document_store.new_tag(), expect, self._keys.kept_us)
         return change.now_us if (await self._document_store.write(commit)).done else None
 
@@ -187,9 +187,9 @@ class Jobs:
             held = replace(_held(document, fence, caller), told=(fence, digest))
             change, expect = await self._begun(caller.tenant, document, held)
             if status == "succeeded":
-                progress.succeed(change, held, result)
+                run_progress.succeed(change, held, result)
             else:
-                progress.fail(change, held, _error(error))
+                run_progress.fail(change, held, _error(error))
             commit = change.commit(self._document_store.new_tag(), expect, self._keys.kept_us)
             if (await self._document_store.write(commit)).done:
                 return written(views.job(change.jobs[job_id]))

@@ -8,13 +8,13 @@ from typing import Any
 
 import orjson
 
-from semel.flow import indexes, progress, views
+from semel.flow import indexes, run_progress, views
 from semel.flow.admission import Admission, Start
 from semel.flow.document_store import DocumentStore
-from semel.flow.keys import fingerprint
+from semel.flow.idempotency_keys import fingerprint
 from semel.flow.model import LIVE_RUN, Run, Workflow, run_of
 from semel.flow.problems import Problem
-from semel.flow.progress import Change
+from semel.flow.run_progress import Change
 from semel.flow.values import Caller, JsonAnswer, Page, next_after, written
 from semel.flow.workflows import AdmissionRules
 from semel.kernel.answers import RunJson, RunStartedJson, TimelineEventJson
@@ -46,7 +46,7 @@ class Runs:
 
         def begin(change: Change, rules: AdmissionRules) -> None:
             assert rules.workflow is not None
-            progress.begin(change, _run(change, caller, workflow_id, body, rules.workflow.steps))
+            run_progress.begin(change, _run(change, caller, workflow_id, body, rules.workflow.steps))
 
         async def objection(rules: AdmissionRules) -> Problem | None:
             if rules.workflow is None:
@@ -69,13 +69,13 @@ class Runs:
         except Problem as gone:  # its window may close before that of the rerun's key
             return await self._admission.replay_or(gone, caller.tenant, "rerun", key, print_)
 
-        steps = progress.rerun_steps(run, from_step)
+        steps = run_progress.rerun_steps(run, from_step)
         kept = await self._jobs_of(caller.tenant, *(step.job_id for step in steps if step.job_id))
 
         def begin(change: Change, _: AdmissionRules) -> None:
             again = _run(change, caller, run.workflow_id, run.input, steps)
-            own = progress.adopted(change, again.run_id, steps, kept)
-            progress.begin(change, replace(again, steps=own, rerun_of=run_id))
+            own = run_progress.adopted(change, again.run_id, steps, kept)
+            run_progress.begin(change, replace(again, steps=own, rerun_of=run_id))
 
         async def objection(_: AdmissionRules) -> Problem | None:
             if run.status in LIVE_RUN:
@@ -144,7 +144,7 @@ class Runs:
 
         def end(change: Change, jobs: list[StoredJob]) -> None:
             del jobs
-            progress.end_run(change, status, result=result, by=caller.principal)
+            run_progress.end_run(change, status, result=result, by=caller.principal)
 
         def objection(run: Run) -> Problem | None:
             return Problem("run_has_steps") if run.steps else None
@@ -158,7 +158,7 @@ class Runs:
         """Nothing of the run goes on, and its slot is free."""
 
         def end(change: Change, jobs: list[StoredJob]) -> None:
-            progress.cancel_run(change, jobs, caller.principal)
+            run_progress.cancel_run(change, jobs, caller.principal)
 
         return await self._end(caller, run_id, end, lambda _: None, lambda run: run.status == "cancelled")
 

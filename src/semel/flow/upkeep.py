@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 
 from semel.errors import SemelError
-from semel.flow import progress
+from semel.flow import run_progress
 from semel.flow.document_store import DocumentStore
 from semel.flow.forgetting import close_windows
 from semel.flow.model import run_of
-from semel.flow.progress import Change
+from semel.flow.run_progress import Change
 from semel.kernel.clock import Clock
 from semel.questions import calls, job_index
 from semel.questions.change import expire
@@ -59,7 +59,7 @@ def pass_time(clock: Clock, kept_us: int | None) -> Inquiry[int]:
                 run, expect[parent.id] = run_of(parent.body), parent.tag
         change = Change(tenant, now_us, lambda kind: new_id(clock, kind), run)
         if job.status == "leased":
-            progress.lapse(change, job, asks=(yield from _asks(tenant, job)))
+            run_progress.lapse(change, job, asks=(yield from _asks(tenant, job)))
         else:
             expire(change, job)
         committed = yield change.commit(new_tag(clock), expect, kept_us)

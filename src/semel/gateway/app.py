@@ -18,16 +18,16 @@ from semel.flow.problems import Problem
 from semel.flow.values import Caller
 from semel.gateway import openapi, operate, problems, strict_json
 from semel.gateway.auth import Authenticator, DevAuthenticator, KeyAuthenticator, check_role, check_tenant
+from semel.gateway.background import background
 from semel.gateway.bodies import Model
 from semel.gateway.exchange import Exchange, HttpReply
 from semel.gateway.incoming import SMALL_BYTES_MAX, Disconnected, Incoming, Receive, Scope, checked
+from semel.gateway.key_ages import RetryAges
 from semel.gateway.ratelimit import TOKEN_BYTES, RateLimit
-from semel.gateway.retries import RetryAges
 from semel.gateway.routes import PATH_NAMES, ROUTES, Route
 from semel.gateway.services import Services, assemble
 from semel.gateway.settings import GatewaySettings
 from semel.gateway.turns import Turns
-from semel.gateway.upkeep import background
 from semel.kernel.clock import rfc3339
 from semel.kernel.large import LargeJson
 from semel.stores.base import Store

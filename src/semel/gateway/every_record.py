@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from semel.contract.result_schema import template
+from semel.contract.result_check import template
 from semel.errors import RecordNotInDoubt
 from semel.flow.approvals import JobApprovals
-from semel.flow.keys import Keys
+from semel.flow.idempotency_keys import Keys
 from semel.flow.values import Page
 from semel.kernel.answers import ExplainedRecordJson, ExplanationJson, RecordJson, WantedResultJson
 from semel.kernel.record import Record

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from semel.flow.assembly import Flow, Policy
 from semel.flow.bus import open_bus
 from semel.flow.bus.base import Bus
-from semel.flow.flow import Flow, Policy
 from semel.flow.lock import LockPolicy
-from semel.gateway.apart import Apart
 from semel.gateway.auth import ApiKeys
+from semel.gateway.bounded_process import Apart
 from semel.gateway.cursors import Cursors
 from semel.gateway.metrics import Metrics
 from semel.gateway.probes import prober_of

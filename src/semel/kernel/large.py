@@ -1,7 +1,7 @@
 """A large JSON value that nobody here looks into: it is carried as the bytes that it will be written as.
 
 To make objects of two megabytes of JSON, to walk over them and to throw them away holds up everybody who
-shares the process. Whoever reads large bodies (semel.gateway.apart) hands on the two forms that are needed.
+shares the process. Whoever reads large bodies (gateway/bounded_process.py) hands on the two forms needed.
 """
 
 from __future__ import annotations

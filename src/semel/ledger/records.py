@@ -10,7 +10,7 @@ from pydantic_core import from_json, to_json
 
 from semel.audit.events import Event
 from semel.contract.contract import Contract
-from semel.contract.result_schema import misfit
+from semel.contract.result_check import misfit
 from semel.contract.values import FOR_PYDANTIC
 from semel.errors import RecordNotFound, RecordNotInDoubt, ResultInvalid
 from semel.kernel import owner

@@ -12,7 +12,7 @@ from typing import Any
 from semel.call.step import Step
 from semel.contract.handlers import Handler
 from semel.errors import ApprovalRequired, SemelError
-from semel.flow.progress import HAND_BACK_S
+from semel.flow.run_progress import HAND_BACK_S
 from semel.kernel.clock import Clock
 from semel.ledger.ledger import Ledger
 from semel.questions.job import conversation

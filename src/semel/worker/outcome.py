@@ -8,7 +8,7 @@ import orjson
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from semel.errors import SemelError
-from semel.flow.progress import ATTEMPTS_MAX
+from semel.flow.run_progress import ATTEMPTS_MAX
 from semel.kernel.keys import Uncanonical, canonical
 from semel.kernel.limits import DEPTH_MAX, MESSAGE_CHARS_MAX, RESULT_BYTES_MAX
 from semel.worker.job_source import JobReport

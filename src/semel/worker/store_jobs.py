@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from semel.errors import StoreUnavailable
+from semel.flow.assembly import Flow, Policy
 from semel.flow.bus.base import Bus
 from semel.flow.bus.local import LocalBus
-from semel.flow.flow import Flow, Policy
 from semel.flow.inbox import KEPT_US
 from semel.flow.problems import Problem
 from semel.flow.values import Caller

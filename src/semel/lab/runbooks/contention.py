@@ -19,7 +19,7 @@ import httpx
 import orjson
 
 from semel.errors import SemelError
-from semel.flow.flow import Flow, Policy
+from semel.flow.assembly import Flow, Policy
 from semel.flow.lock import LockPolicy
 from semel.flow.values import Caller
 from semel.kernel.clock import SYSTEM

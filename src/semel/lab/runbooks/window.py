@@ -14,8 +14,8 @@ from datetime import timedelta
 from time import perf_counter
 from typing import Any
 
-from semel.lab import entity_traffic as traffic
-from semel.lab.entity_traffic import DAILY, DAYS, HOSTILE, Life
+from semel.lab.runbooks import entity_traffic as traffic
+from semel.lab.runbooks.entity_traffic import DAILY, DAYS, HOSTILE, Life
 from semel.lab.runbooks.runbook import Runbook
 from semel.lab.runbooks.window_work import WindowWork, measure
 from semel.windows.entity import DedupWindow

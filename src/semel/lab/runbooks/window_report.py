@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from semel.errors import OpenError
-from semel.lab.entity_traffic import PAYLOAD_BYTES_MAX, Life
+from semel.lab.runbooks.entity_traffic import PAYLOAD_BYTES_MAX, Life
 from semel.lab.runbooks.window import WindowFigures
 
 GROWTH = ("TRAFFIC", "DAY", "KEYS, MAP", "KEYS, WINDOW", "CARRIED, MAP", "CARRIED, WINDOW")

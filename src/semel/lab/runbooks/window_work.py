@@ -13,7 +13,7 @@ from datetime import timedelta
 from types import FrameType
 from typing import Any
 
-from semel.lab import entity_traffic as traffic
+from semel.lab.runbooks import entity_traffic as traffic
 from semel.windows.entity import DedupWindow
 
 _PUSHES = 200

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import psycopg
 
 from semel.contract.transaction import refusal
-from semel.stores.postgres import words
+from semel.stores.postgres import sql_text
 
 if TYPE_CHECKING:
     _Cursor = psycopg.Cursor[Any]
@@ -47,9 +47,9 @@ class _Judging:
 
 def _judge(cursor: Any, query: Any) -> None:
     text = _text_of(query, cursor.connection)
-    if what := words.ending(text):
+    if what := sql_text.ending(text):
         raise refusal(what)
-    if not words.leaves_nothing(text):
+    if not sql_text.leaves_nothing(text):
         cursor.connection.left_behind = True
 
 

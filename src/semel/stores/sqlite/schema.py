@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from semel.errors import OpenError, StoreCorrupt
 from semel.kernel.clock import Clock
-from semel.stores.sqlite import place, statements, trouble
+from semel.stores.sqlite import file_identity, statements, trouble
 from semel.stores.sqlite.connection import Durability, connect, patiently
 
 # "Seml": what `file` and other programs see at byte 68 of the database.
@@ -34,10 +34,10 @@ def open_database(
     `shared`: the file may be an application's, beside whose tables Semel keeps its own.
     """
     _refuse_impossible(path)
-    place.refuse(path)
-    place.make_private(path)
+    file_identity.refuse(path)
+    file_identity.make_private(path)
     try:
-        place.refuse_lost_log(path, busy_s)
+        file_identity.refuse_lost_log(path, busy_s)
         connection = connect(path, durability, busy_s)
         try:
             patiently(lambda: _prepare(connection, path, clock, schemas, shared), busy_s)

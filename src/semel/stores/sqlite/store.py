@@ -19,8 +19,8 @@ from semel.stores.base import Finding, Query, Store, Waiters
 from semel.stores.sqlite import findings, forks, queries, statements, trouble
 from semel.stores.sqlite.commands import Performer, plain
 from semel.stores.sqlite.connection import Durability, Readers, connect, connect_as
+from semel.stores.sqlite.file_identity import FileIdentity, refuse_lost_log
 from semel.stores.sqlite.lent import LentConnection
-from semel.stores.sqlite.place import FilePlace, refuse_lost_log
 from semel.stores.sqlite.rows import record_of
 from semel.stores.sqlite.schema import open_database
 from semel.stores.sqlite.transaction import SqliteTransaction
@@ -73,7 +73,7 @@ class SqliteStore(Store):
         connection, self._secret_key = open_database(
             self.path, durability, clock, busy_s, statements.SCHEMAS, shared=shared
         )
-        self._place = FilePlace(self.path)
+        self._place = FileIdentity(self.path)
         self._readers = Readers(self._connect, busy_s)
         self._performer = Performer(self)
         self._writer = CommitBatcher(

@@ -18,7 +18,7 @@ from semel.stores.batching import BATCH_MAX, Batcher, QueuedCommand
 from semel.stores.sqlite import trouble
 from semel.stores.sqlite.commands import Performer, look
 from semel.stores.sqlite.connection import patiently, shorten_log
-from semel.stores.sqlite.place import FilePlace
+from semel.stores.sqlite.file_identity import FileIdentity
 
 # SQLite has one writer.
 _ABREAST = 1
@@ -53,7 +53,7 @@ class CommitBatcher(Batcher[CommandToCommit]):
         self,
         connect: Callable[[], sqlite3.Connection],
         connection: sqlite3.Connection,
-        place: FilePlace,
+        place: FileIdentity,
         performer: Performer,
         waiters: Waiters,
         busy_s: float,

@@ -2,7 +2,7 @@
 
 Python runs one thread at a time, and neither a pattern nor a schema nor a parser lets go of it: whatever one
 tenant's body costs, on a thread as on the loop, everybody waits for. A process of its own is bounded by the
-system in time and memory (semel.gateway.apart_main), and ended without asking it.
+system in time and memory (semel.gateway.bounded_process_main), and ended without asking it.
 
 Processes are started when they are first needed, and kept. A tenant has one at a time, so that others find
 one too.
@@ -19,8 +19,8 @@ import sys
 from collections.abc import Sequence
 
 from semel.flow.problems import Problem
-from semel.gateway import apart_main
-from semel.gateway.apart_main import COUNT, CPU_S, LENGTH, REFUSED
+from semel.gateway import bounded_process_main
+from semel.gateway.bounded_process_main import COUNT, CPU_S, LENGTH, REFUSED
 from semel.gateway.turns import Turns
 from semel.kernel.large import LargeJson
 
@@ -39,7 +39,7 @@ _WALL_S = 60.0
 # Once more if a process was ended from outside in the middle of its work.
 _TRIES = 2
 
-_PROGRAM = [sys.executable, "-P", "-m", apart_main.__name__]
+_PROGRAM = [sys.executable, "-P", "-m", bounded_process_main.__name__]
 
 
 class Exhausted(Exception):
@@ -70,7 +70,7 @@ class Companion:
         """The answer; ProcessEnded if there will be none."""
         loop = asyncio.get_running_loop()
         try:
-            await loop.sock_sendall(self._channel, apart_main.packed(parts))
+            await loop.sock_sendall(self._channel, bounded_process_main.packed(parts))
             return await self.answer()
         except OSError:
             raise ProcessEnded from None

@@ -21,7 +21,7 @@ import semel
 from semel import tool_contract
 from semel.errors import OpenError, StoreCorrupt
 from semel.stores.sqlite import SqliteStore
-from semel.stores.sqlite.place import mount_points
+from semel.stores.sqlite.file_identity import mount_points
 from tests.commands import AT, claim, look, settle
 from tests.missing import cannot
 from tests.patience import PATIENCE_S

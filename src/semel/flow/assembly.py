@@ -10,9 +10,9 @@ from semel.flow.admission import Admission
 from semel.flow.approvals import JobApprovals
 from semel.flow.dead import DeadLetters
 from semel.flow.document_store import DocumentStore
+from semel.flow.idempotency_keys import Keys
 from semel.flow.job_admin import JobAdmin
 from semel.flow.jobs import Jobs, Wait
-from semel.flow.keys import Keys
 from semel.flow.lock import LockedAdmission, LockPolicy
 from semel.flow.outbox import Outbox, Send
 from semel.flow.runs import Runs, Waited

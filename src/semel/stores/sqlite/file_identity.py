@@ -30,7 +30,7 @@ _PAUSE_S = 0.005
 Inode = tuple[int, int]
 
 
-class FilePlace:
+class FileIdentity:
     """The path of an open database: `check` says whether the file and its log are still what is there."""
 
     def __init__(self, path: str) -> None:

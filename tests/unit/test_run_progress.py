@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 import pytest
 
-from semel.flow import indexes, progress
+from semel.flow import indexes, run_progress
 from semel.flow.model import Run, WorkflowStep, run_of
-from semel.flow.progress import ATTEMPTS_MAX, LEASES_MAX, Change
+from semel.flow.run_progress import ATTEMPTS_MAX, LEASES_MAX, Change
 from semel.questions import job_index
 from semel.questions.change import decide, expire, open_job
 from semel.questions.job import Decision, Gate, StoredJob, job_of, question_status
@@ -34,7 +34,7 @@ class Played:
         self._numbers = itertools.count(1)
         self.jobs: dict[str, StoredJob] = {}
         self.change = self.at(NOW, None)
-        progress.begin(self.change, Run("run_1", "w", "running", {"n": 1}, steps, "ann", NOW))
+        run_progress.begin(self.change, Run("run_1", "w", "running", {"n": 1}, steps, "ann", NOW))
         self.keep()
 
     def at(self, now_us: int, run: Run | None) -> Change:
@@ -50,17 +50,17 @@ class Played:
         return self.jobs[str(self.run.step(step_id).job_id)]
 
     def leased(self, step_id: str) -> StoredJob:
-        job = progress.lease(self.job(step_id), NOW, 100, "worker", "ben")
+        job = run_progress.lease(self.job(step_id), NOW, 100, "worker", "ben")
         self.jobs[job.job_id] = job
         return job
 
     def succeed(self, step_id: str, result: Any = None) -> None:
-        progress.succeed(self.at(LATER, self.run), self.leased(step_id), result)
+        run_progress.succeed(self.at(LATER, self.run), self.leased(step_id), result)
         self.keep()
 
     def fail(self, step_id: str, retriable: bool = False) -> None:
         error = {"code": "x", "message": "m", "retriable": retriable}
-        progress.fail(self.at(LATER, self.run), self.leased(step_id), error)
+        run_progress.fail(self.at(LATER, self.run), self.leased(step_id), error)
         self.keep()
 
     def decide(self, step_id: str, status: str) -> None:
@@ -167,7 +167,7 @@ def test_cancelling_ends_what_lives_and_skips_what_never_began():
     played = Played(step("a"), step("b"), step("c", "b"), step("d", gate=GATE))
     played.succeed("a")
     jobs = [played.jobs[id_] for id_ in played.run.live_jobs]
-    progress.cancel_run(played.at(LATER, played.run), jobs, "ann")
+    run_progress.cancel_run(played.at(LATER, played.run), jobs, "ann")
     played.keep()
     assert played.statuses == {"a": "succeeded", "b": "cancelled", "c": "skipped", "d": "cancelled"}
     assert {job.status for job in jobs} == {"queued", "waiting"}
@@ -202,7 +202,7 @@ def test_a_success_after_a_failure_shows_no_error():
 def test_each_lease_has_a_larger_fence_and_leaves_no_trace_of_the_last_worker():
     played = Played(step("a"))
     first = played.leased("a")
-    progress.lapse(played.at(LATER, played.run), first)
+    run_progress.lapse(played.at(LATER, played.run), first)
     played.keep()
     queued = played.job("a")
     assert (queued.status, queued.worker_id, queued.lease_until_us) == ("queued", None, None)
@@ -213,10 +213,10 @@ def test_each_lease_has_a_larger_fence_and_leaves_no_trace_of_the_last_worker():
 def test_a_job_that_takes_its_workers_down_is_given_up():
     played = Played(step("a"), step("b", "a"))
     for _ in range(LEASES_MAX - 1):
-        progress.lapse(played.at(LATER, played.run), played.leased("a"))
+        run_progress.lapse(played.at(LATER, played.run), played.leased("a"))
         played.keep()
         assert played.job("a").status == "queued"
-    progress.lapse(played.at(LATER, played.run), played.leased("a"))
+    run_progress.lapse(played.at(LATER, played.run), played.leased("a"))
     played.keep()
     assert (played.job("a").status, played.statuses["b"]) == ("failed", "skipped")
     assert played.job("a").error["code"] == "attempts_exhausted"
@@ -279,9 +279,9 @@ def test_a_rerun_keeps_what_succeeded_elsewhere_and_begins_the_rest_anew():
     for name in ("a", "b", "c", "d"):
         played.succeed(name)
     played.fail("x")
-    kept = {each.id: each.job_id for each in progress.rerun_steps(played.run, "b") if each.job_id}
+    kept = {each.id: each.job_id for each in run_progress.rerun_steps(played.run, "b") if each.job_id}
     assert kept == {"a": played.run.step("a").job_id, "d": played.run.step("d").job_id}
-    anew = {each.id for each in progress.rerun_steps(played.run, "b") if each.status == "pending"}
+    anew = {each.id for each in run_progress.rerun_steps(played.run, "b") if each.status == "pending"}
     assert anew == {"b", "c", "e", "x"}
 
 
@@ -290,9 +290,9 @@ def test_a_rerun_of_a_rerun_still_knows_the_first_results():
     played.succeed("a")
     played.fail("b")
     first_job = played.run.step("a").job_id
-    again = Played(*progress.rerun_steps(played.run, "b"))
+    again = Played(*run_progress.rerun_steps(played.run, "b"))
     again.fail("b")
-    third = Played(*progress.rerun_steps(again.run, "b"))
+    third = Played(*run_progress.rerun_steps(again.run, "b"))
     assert third.run.step("a").job_id == first_job
     assert third.statuses == {"a": "succeeded", "b": "queued"}
 
