@@ -30,7 +30,7 @@ def request(*headers: tuple[bytes, bytes]) -> Incoming:
 
 
 class Keys:
-    """Keys on a store whose clock stands still, and the door that they open."""
+    """Keys on a store whose clock stands still, and the authenticator that they open."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()

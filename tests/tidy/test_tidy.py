@@ -237,6 +237,23 @@ def breaches(rule, but=()) -> list[str]:
     return [breach for module in checked for breach in rule(module)]
 
 
+def unnamed_modules(package: source.Module) -> list[str]:
+    """Modules and packages of this one that its docstring does not name: it is the map of its room."""
+    text = ast.get_docstring(package.tree) or ""
+    inside = [
+        path
+        for path in package.path.parent.iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").exists()
+    ]
+    names = {path.stem for path in inside} - {"__init__", "__pycache__"}
+    return sorted(name for name in names if not re.search(rf"\b{name}\b", text))
+
+
+def test_the_docstring_of_a_room_names_all_that_is_in_it() -> None:
+    rooms = [module for module in MODULES.values() if module.path.name == "__init__.py" and module.name]
+    assert {room.name: unnamed for room in rooms if (unnamed := unnamed_modules(room))} == {}
+
+
 def test_every_module_has_a_row_in_the_layers() -> None:
     assert {"kernel.clock", "errors", "stores.memory"} <= set(MODULES)
     assert [name for name in MODULES if row(name) is None] == []

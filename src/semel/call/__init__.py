@@ -1,1 +1,9 @@
-"""One call: the decorated tool, its step, the decider (`guard.py`, read it first) and the two drivers."""
+"""One call, from the decorated tool to its answer. Read `guard.py` first.
+
+declare   `@tool_contract`                       tool        arguments in, value or result out
+step      where keys are made                    unfinished  what holds a numbered step
+guard     the only decider: claim, effect, settle
+drive     carries out what the guard wishes, by calling or by awaiting
+outcome   outcomes as bytes, and back            cache       settled records in the process
+bound     methods of instances
+"""

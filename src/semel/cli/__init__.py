@@ -1,4 +1,11 @@
-"""The command `semel`.
+"""The command `semel`: a file per command.
+
+target             the store or gateway that a command looks at      output  for people and programs
+operations         what commands ask of it                           store_operations  of a store itself
+server_operations  of a gateway, over HTTP
+
+approvals, audit, dead_letters, demo, doctor, jobs, records, runbook, runs, serve, tools, windows, worker: the
+commands of these names; api_keys: `semel keys`.
 
 Exit codes: 0 done, 1 a check failed, 2 usage, 3 refused by a rule, 4 the store cannot be reached.
 """
@@ -14,9 +21,10 @@ import click
 import semel
 from semel.cli.api_keys import keys
 from semel.cli.approvals import approvals
-from semel.cli.checks import audit_, examine
+from semel.cli.audit import audit_
 from semel.cli.dead_letters import dead_letters
 from semel.cli.demo import demo
+from semel.cli.doctor import examine
 from semel.cli.jobs import jobs
 from semel.cli.output import complain
 from semel.cli.records import records

@@ -1,1 +1,10 @@
-"""What a tool or handler declares: signature, arguments, values, secrets, and what an exception means."""
+"""What a tool or handler declares: signature, arguments, values, secrets, and what an exception means.
+
+contract           the whole of it, checked when it is declared     handlers      what performs a topic's jobs
+signature          parameters, types, defaults                      arguments     validated, canonical, stored
+shapes             types that arguments and results share           values        results, stored and read
+result             ToolCall, ToolResult, ToolError                  result_check  what a person says it was
+secrecy            what is written nowhere                          filled        the default `semel.filled`
+exception_meaning  what an exception says about the effect          transport     what usual clients raise
+transaction        effect and record in one commit                  tool_names    one name, one function
+"""

@@ -1,15 +1,18 @@
 """Runs and jobs: admitted once, leased, decided on by people, ended; each change one commit of documents.
 
-model           workflow, run: what they are                 progress    what follows what; no I/O
-views           as people read them                          indexes     ids, and where documents stand
-document_store  read, decide, commit, again if need be       keys        idempotency keys
-workflows       definitions and limits                       admission   a run starts, in one atomic step
-lock            the same behind a lock per tenant            problems    every refusal
-runs            start, read, end, rerun                      jobs        create, lease, result
-approvals       questions, for the gateway                   outbox      messages to the bus
-inbox           each message handled once                    dead        messages put aside, retried once
-forgetting      closed windows                               upkeep      what else time brings
-flow            all of them on one store
+assembly          all of them on one store                     model         workflow, run: what they are
+run_progress      what follows what in a run; no I/O           views         as people read them
+workflows         definitions and limits                       schemas       what users write about inputs
+admission         a run starts, in one atomic step             lock          the same behind a lock per tenant
+idempotency_keys  one key, one run or job                      storage       how much a tenant keeps
+runs              start, read, end, rerun                      jobs          create, lease, result
+job_admin         jobs listed and cancelled by people          approvals     questions, for the gateway
+tools             the catalogue, for the gateway               problems      every refusal
+document_store    read, decide, commit, again if need be       indexes       ids, and where documents stand
+outbox            messages to the bus                          inbox         each message handled once
+dead              messages put aside, retried once             bus           from process to process
+upkeep            what time brings                             forgetting    closed windows
+values            who asks, an answer, a page
 
 A job, the question about it and its one decision are `semel.questions`, which knows nothing of runs.
 """

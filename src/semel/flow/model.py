@@ -1,4 +1,4 @@
-"""Workflow and run: plain values, and their bytes. What may follow what is in `progress`."""
+"""Workflow and run: plain values, and their bytes. What may follow what is in `run_progress`."""
 
 from __future__ import annotations
 

@@ -9,9 +9,9 @@ cursors      where a list goes on                       problems     whatever go
 services     what handlers call                         exchange     one request as a handler gets it
 flows        workflows, runs, jobs, approvals           records      handlers of records
 every_record records of every kind, as one list        audit        handlers of the audit log
-operate      health, readiness, metrics                 metrics      what is counted; retries: ages of keys
-upkeep       what goes on besides requests              probes       which probes it asks, for whom
+operate      health, readiness, metrics                 metrics      what is counted; key_ages: of repeats
+background   what goes on besides requests              probes       which probes it asks, for whom
 bounded_http headers and bodies: how long, how late     turns        one after the other, tenant by tenant
-apart        processes for what users make costly       apart_main   the program of such a process
+bounded_process  for what users make costly             bounded_process_main  the program of such a process
 openapi      the routes as OpenAPI                      tools        handlers of the catalogue
 """

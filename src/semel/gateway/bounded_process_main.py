@@ -1,4 +1,4 @@
-"""The program of a process apart (semel.gateway.bounded_process): it does one piece of work after the other.
+"""The program of a process apart (bounded_process.py): it does one piece of work after the other.
 
 A piece that takes more processor time than it may ends the process: a timer of the system counts it, and its
 signal needs nobody's cooperation, neither Python's nor that of a library in C or Rust. So does one that takes

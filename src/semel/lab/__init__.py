@@ -1,1 +1,5 @@
-"""Semel at work: the demonstration, the runbooks."""
+"""Semel at work.
+
+demo      the Sunday incident; demo_worker: its agent, demo_provider: its payment provider
+runbooks  the operating checks
+"""

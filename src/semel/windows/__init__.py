@@ -1,1 +1,5 @@
-"""How long to remember: the window of an entity, the ages of retries, and the advice that follows."""
+"""How long to remember. (How long a key is honoured is its contract's `window`: contract/contract.py.)
+
+entity        the window in an entity's own state      ages    how late keys come again
+age_counters  ages kept in the store                   advice  which window covers them
+"""

@@ -5,6 +5,7 @@ So a message that is lost or doubled does no harm.
 base      what a bus does                  subscriptions  who waits for which message, in this process
 local     within one process               nats           JetStream
 subjects  messages as subjects of NATS     consumer       each message handled once, or put aside
+settings  what a URL says about NATS       stream         the stream as it should be
 """
 
 from __future__ import annotations

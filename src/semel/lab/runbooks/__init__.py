@@ -4,6 +4,6 @@ runbook     the list of checks that every runbook fills
 served      a gateway to work on
 admission   no rejection poisons a key, no key starts two runs
 approvals   a decision is taken once
-contention  who waits and who is refused, with plots
-window      what an entity carries over three years, with a plot
+contention  who waits and who is refused; contention_report: table and plots
+window      what an entity carries over three years; window_report, window_work, entity_traffic belong to it
 """

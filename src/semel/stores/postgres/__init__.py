@@ -8,6 +8,8 @@ listener     what other processes settle            schema              making a
 steps/*.sql  one atomic step each                   trouble             errors
 transaction  a tool's effect in the same commit     options             what the URL says
 parts/*.sql  what several steps have in common      findings            what a person should know
+lent         the connection that a tool has         sql_text            what would end its transaction
+statements   the .sql files as text                 schema/*.sql        the schema and its migrations
 """
 
 from semel.stores.postgres.store import PostgresStore
