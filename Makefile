@@ -24,7 +24,7 @@ help:
 	@echo "test-all  test, then the rest: every store, every fault, Temporal"
 	@echo "check     format, lint, types"
 	@echo "format    put the code into its format"
-	@echo "bench     the README's figures, measured here"
+	@echo "bench     the figures of docs/figures.md, measured here"
 	@echo "docs      links hold and examples in README and docs run"
 	@echo "soak      the long races, with other chances each time"
 	@echo "clean     caches and build output"

@@ -1,4 +1,4 @@
-"""`make bench`: the README's figures, side by side with raw store operations, in one run.
+"""`make bench`: the figures, side by side with raw store operations, in one run.
 
 Everything is on that is on by default: audit, heartbeat, cache. "By hand" is the same durable writes with
 plain sqlite3 (by_hand.py), redis-py (by_hand_redis.py) or pgbench (by_hand_postgres.py), as durable as the

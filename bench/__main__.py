@@ -15,10 +15,10 @@ from semel.cli.output import Output
 @click.option(
     "--dir", "directory", type=click.Path(exists=True, file_okay=False), help="Where files are made."
 )
-@click.option("--markdown", "as_markdown", is_flag=True, help="The table of the README.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="The table of docs/figures.md.")
 @click.option("--json", "as_json", is_flag=True, help="Answer with JSON.")
 def main(quick: bool, rows: str | None, directory: str | None, as_markdown: bool, as_json: bool) -> None:
-    """The README's figures, side by side with raw store operations, measured here."""
+    """The figures, side by side with raw store operations, measured here."""
     out = Output(as_json)
     chosen = [name.strip() for name in rows.split(",")] if rows else None
     try:

@@ -36,7 +36,7 @@ def plain(report: BenchReport) -> str:
 
 
 def markdown(report: BenchReport) -> str:
-    """The table of the README."""
+    """The table of docs/figures.md."""
     lines = ["| work | goal | here | |", "|---|---|---|---|"]
     for figure in report.figures:
         work, goal, here, _, verdict = _cells(figure, report)
