@@ -34,6 +34,10 @@ ROWS: dict[str, frozenset[str] | None] = {
     "model": EMBEDDED,
     "gateway": EMBEDDED,
     "gateway/test_two_gateways.py": NOTHING,
+    # Gateways and workers as processes, several each.
+    "gateway/test_canaries.py": NOTHING,
+    "gateway/test_probes.py": NOTHING,
+    "gateway/test_worker_tenants.py": NOTHING,
     # They start servers, and measure.
     "bench": SQLITE,
     "bench/test_gateway.py": NOTHING,
@@ -45,15 +49,12 @@ ROWS: dict[str, frozenset[str] | None] = {
     "faults/test_dead_owners.py": SQLITE,
     "faults/test_demo.py": SQLITE,
     "faults/test_freezes.py": SQLITE,
-    "faults/test_full_disk.py": SQLITE,
     "faults/test_gateway_crashes.py": SQLITE,
     "faults/test_interrupts.py": SQLITE,
     "faults/test_killed_writes.py": SQLITE,
     "faults/test_nats.py": SQLITE,
-    "faults/test_resolutions.py": SQLITE,
     "faults/test_same_transaction.py": SQLITE,
     "faults/test_sqlite_disk.py": SQLITE,
-    "faults/test_sweeps.py": SQLITE,
     "faults/test_worker_killed.py": SQLITE,
 }
 
