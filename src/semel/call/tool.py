@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from semel import errors
-from semel.call.drive import Answer, adrive, current_attempt, drive
-from semel.call.guard import SCOPE, Call, guarded, in_doubt_error, unrecorded
+from semel.call.drive import Unrecorded, adrive, current_call, drive
+from semel.call.guard import guarded, in_doubt_error, unrecorded
 from semel.call.outcome import cleaned, error_text, replayed_value
 from semel.call.step import Step, current_step, lists_of_open_calls
 from semel.call.unfinished import Action, Watched
@@ -20,7 +20,7 @@ from semel.kernel.keys import Key, derive, explicit, fingerprint, step_seed
 from semel.kernel.record import UNSETTLED, Address, Record, State
 from semel.ledger.counters import PERFORMED, REFUSED, Hit
 from semel.ledger.ledger import Ledger
-from semel.ledger.running import Attempt
+from semel.ledger.running import SCOPE, Call
 
 # What is on record, as a settlement or a doubt, has its own event; other answers are counted as refusals.
 _ON_RECORD = frozenset(("EFFECT_FAILED", "PARTIAL_SUCCESS", "UPSTREAM_TIMEOUT"))
@@ -41,14 +41,6 @@ class CallOrigin(NamedTuple):
     key: str | None  # given by the caller, in place of the derived one
 
 
-class Unrecorded(NamedTuple):
-    """A call of a tool that keeps no record, ready to run."""
-
-    contract: Contract
-    arguments: dict[str, Any]
-    instance: Any
-
-
 # A record stands for a call whose settlement is known in this process.
 Prepared = Call | Unrecorded | Record
 
@@ -66,13 +58,13 @@ class Tool:
         prepared = self._prepare_plain(args, kwargs)
         if type(prepared) is Record:
             return replayed_value(self.contract, prepared)
-        return self._drive(prepared).value
+        return self._drive(prepared)
 
     async def arun(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         prepared = self._prepare_plain(args, kwargs)
         if type(prepared) is Record:
             return replayed_value(self.contract, prepared)
-        return (await self._adrive(prepared)).value
+        return await self._adrive(prepared)
 
     def _prepare_plain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Prepared:
         instance = None
@@ -142,9 +134,9 @@ class Tool:
                 f"The caller asks for version {version}, the tool is {self.contract.version} and did not run."
             )
 
-    def _success(self, answer: Answer, prepared: Prepared) -> ToolResult[Any]:
-        key = _key_of(prepared)
-        return ToolResult(ok=True, value=answer.value, replayed=answer.replayed, key=key)
+    def _success(self, value: Any, prepared: Prepared) -> ToolResult[Any]:
+        replayed = prepared.replayed if isinstance(prepared, Call) else isinstance(prepared, Record)
+        return ToolResult(ok=True, value=value, replayed=replayed, key=_key_of(prepared))
 
     def _failure(self, error: Exception, prepared: Prepared | None) -> ToolResult[Any]:
         key = _key_of(prepared)
@@ -208,12 +200,20 @@ class Tool:
                 calls.settle(_action(ledger, key))
             return record
         ledger.sightings.saw(contract, now_us)
-        at = Address(ledger.tenant, SCOPE, key)
-        where = (step.conversation, step.path_text, step.principal) if step else ("", "[]", "")
-        # A Key given by hand may be one that another tool derives, and what is derived is not compared again.
-        keep = not isinstance(caller.key, Key)
-        attempt, noted = Attempt(at, contract.window_us, current_attempt()), lists_of_open_calls()
-        return Call(contract, ledger, key, at, arguments, canonical, instance, *where, keep, attempt, noted)
+        return Call(
+            contract,
+            ledger,
+            key,
+            arguments,
+            canonical,
+            instance,
+            step,
+            current_call(),
+            lists_of_open_calls(),
+            # A Key given by hand may be one that another tool derives: what is derived is not compared again.
+            keep=not isinstance(caller.key, Key),
+            looks_first=ledger.store.looks_first and not self.is_async,
+        )
 
     def _key(self, caller: CallOrigin, canonical: bytes) -> Key:
         ledger, step = caller.ledger, caller.step
@@ -245,7 +245,7 @@ class Tool:
             self._count(caller, PERFORMED, "", "", f"{resource}={arguments.get(resource)}"[:256])
         if caller.ledger is not None:
             caller.ledger.sightings.saw(contract, caller.ledger.clock.now_us())
-        return Unrecorded(contract, arguments, instance)
+        return Unrecorded(contract, arguments, instance, current_call())
 
     def _scope_denied(self, caller: CallOrigin) -> errors.ScopeDenied:
         missing = sorted(self.contract.scopes - caller.scopes)
@@ -254,45 +254,43 @@ class Tool:
 
     # --- driving ----------------------------------------------------------------------------------
 
-    def _drive(self, prepared: Prepared) -> Answer:
+    def _drive(self, prepared: Prepared) -> Any:
         if isinstance(prepared, Record):
-            return Answer(replayed_value(self.contract, prepared), replayed=True)
+            return replayed_value(self.contract, prepared)
         if isinstance(prepared, Unrecorded):
-            contract, arguments, instance = prepared
-            return drive(unrecorded(contract, instance, arguments, SYSTEM.random), None, SYSTEM)
+            return drive(unrecorded(prepared, SYSTEM.random), None, SYSTEM)
         watched = _watched(prepared) if prepared.open_calls else None
         try:
-            answer = drive(guarded(prepared), prepared.ledger.store, prepared.ledger.clock)
+            value = drive(guarded(prepared), prepared.ledger.store, prepared.ledger.clock)
         except BaseException as error:
             self._ended_without_value(prepared, watched, error)
             raise
         if watched is not None:
             watched.settled()
-        return answer
+        return value
 
-    async def _adrive(self, prepared: Prepared) -> Answer:
+    async def _adrive(self, prepared: Prepared) -> Any:
         if isinstance(prepared, Record):
-            return Answer(replayed_value(self.contract, prepared), replayed=True)
+            return replayed_value(self.contract, prepared)
         if isinstance(prepared, Unrecorded):
-            contract, arguments, instance = prepared
-            return await adrive(unrecorded(contract, instance, arguments, SYSTEM.random), None, SYSTEM)
+            return await adrive(unrecorded(prepared, SYSTEM.random), None, SYSTEM)
         watched = _watched(prepared) if prepared.open_calls else None
         try:
-            answer = await adrive(guarded(prepared), prepared.ledger.store, prepared.ledger.clock)
+            value = await adrive(guarded(prepared), prepared.ledger.store, prepared.ledger.clock)
         except BaseException as error:
             self._ended_without_value(prepared, watched, error)
             raise
         if watched is not None:
             watched.settled()
-        return answer
+        return value
 
     def _ended_without_value(self, call: Call, watched: Watched | None, error: BaseException) -> None:
         if isinstance(error, errors.CallError):
             self._count_refusal(CallOrigin(call.ledger, current_step(), frozenset(), None), error, call.key)
         if watched is None:
             return
-        record, code = call.attempt.record, self._unfinished_code(call, error)
-        if call.attempt.settled:
+        record, code = call.record, self._unfinished_code(call, error)
+        if call.settled:
             watched.settled()
         elif code is None:
             watched.refused()
@@ -307,7 +305,7 @@ class Tool:
         failure = self._semel_error(error, call)
         if failure.retriable or failure.code in _OPEN:
             return failure.code
-        record = call.attempt.record
+        record = call.record
         if failure.code in _OF_ANOTHER or record is None or record.state not in UNSETTLED:
             return None
         return in_doubt_error(self.contract).code

@@ -43,8 +43,8 @@ class Clock(Protocol):
     def random(self) -> float:
         """Evenly from 0 up to 1: for jitter."""
 
-    def token(self) -> bytes:
-        """16 bytes that nobody can guess."""
+    def token(self, times: int = 1) -> bytes:
+        """16 bytes that nobody can guess; or so many times 16, in one draw."""
 
 
 # Our own generator, not the module's: a program or its tests may have seeded that one.
@@ -60,7 +60,7 @@ class SystemClock:
     monotonic = staticmethod(time.monotonic)
     sleep = staticmethod(time.sleep)
     random = staticmethod(_generator.random)
-    token = staticmethod(lambda: os.urandom(16))
+    token = staticmethod(lambda times=1: os.urandom(16 * times))
 
     async def asleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from semel.call.cache import SettledCache
-from semel.call.drive import current_attempt
+from semel.call.drive import current_call
 from semel.call.step import Conversation, Step, open_step, resumed_step
 from semel.contract.tool_names import ToolNames
 from semel.errors import OpenError
@@ -70,8 +70,8 @@ class Ledger:
         self.counters = AnswerCounters()
         self.tool_names = ToolNames()
         self.sweeper = Sweeper(store, self.chores)
-        self.keeper = Keeper(store, self.counters, self.sweeper)
         self.running = Running()
+        self.keeper = Keeper(store, self.counters, self.sweeper, self.running)
         self._closing = Closing(store, self.keeper, self.running)
         self.sightings = self.keeper.sightings = Sightings(store, tenant, self.keeper.notice)
         self.approvals = Approvals(store, tenant, self.follows, self.keeper.notice)
@@ -111,11 +111,11 @@ class Ledger:
         of a signal came in between, or they are tasks of its event loop) this returns at once, and the ledger
         is closed when they have ended.
         """
-        self._closing.close(_seconds(within), current_attempt())
+        self._closing.close(_seconds(within), current_call())
 
     async def aclose(self, within: Duration = CLOSE_WITHIN) -> None:
         """The same from an event loop, whose other tasks go on meanwhile."""
-        await asyncio.to_thread(self._closing.close, _seconds(within), current_attempt())
+        await asyncio.to_thread(self._closing.close, _seconds(within), current_call())
 
     def __enter__(self) -> Ledger:
         return self
