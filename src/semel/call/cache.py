@@ -44,7 +44,8 @@ class SettledCache:
         self._keep(key, (record, until_us))
 
     def _keep(self, key: str, entry: tuple[Record, int | None]) -> None:
-        size = len(entry[0].request.arguments) + len(entry[0].outcome or b"")
+        record = entry[0]
+        size = len(record.request.arguments) + (len(record.outcome) if record.outcome else 0)
         if size > self._bytes_max // 64:
             return  # one very large record would push out all others
         if len(self._young) >= self._records_max or self._bytes + size > self._bytes_max:

@@ -66,6 +66,9 @@ log = logging.getLogger("semel")
 # Looked up once: a member of an enumeration takes as long as a small object.
 _DONE = State.DONE
 
+# What a tool, or who entered it, says of the end in words of its own.
+_SAID_HOW = (ToolResult, Entered)
+
 _REFUSED_LATER = "The tool was refused now, but an earlier entry may have taken effect."
 
 
@@ -159,7 +162,7 @@ def guarded(call: Call) -> Deciding:
             value = yield from _after_exception(call, record, now_us, error, secrets)
 
         # Settle.
-        if isinstance(value, ToolResult | Entered):
+        if isinstance(value, _SAID_HOW):
             return (yield from _said_how(call, record, value, secrets))
         outcome = stored_value(contract, value, secrets)
         settle = Settle(call.at, record.token, _DONE, outcome, contract.window_us)

@@ -19,6 +19,9 @@ from semel.kernel.record import Record, State
 
 log = logging.getLogger("semel")
 
+# Looked up once, because every replay comes by here.
+_DONE = State.DONE
+
 
 def stored_value(contract: Contract, value: Any, secrets: Sequence[str] = ()) -> bytes | None:
     """The value as it will be replayed; None if it cannot be kept: it happened all the same."""
@@ -58,7 +61,7 @@ def stored_error(failure: ToolError, secrets: list[str]) -> bytes:
 
 def replayed_value(contract: Contract, record: Record) -> Any:
     """The settled value; raises what was settled instead of one."""
-    if record.state is not State.DONE:
+    if record.state is not _DONE:
         raise _replayed(recorded_error(record.outcome))
     if record.outcome is None:
         raise _replayed(errors.ResultUnavailable())

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from semel import errors
 from semel.call.drive import Unrecorded, adrive, current_call, drive
 from semel.call.guard import guarded, in_doubt_error, unrecorded
 from semel.call.outcome import cleaned, error_text, replayed_value
-from semel.call.step import Step, current_step, lists_of_open_calls
-from semel.call.unfinished import Action, Watched
+from semel.call.step import Step, current_step, current_visit
+from semel.call.unfinished import Action, OpenCalls, Watched
 from semel.contract.contract import Contract
 from semel.contract.exception_meaning import Meaning, meaning
 from semel.contract.result import ToolCall, ToolError, ToolResult
@@ -32,19 +32,10 @@ _OPEN = frozenset(("OUTCOME_UNKNOWN", "OWNERSHIP_LOST", "STORE_CORRUPT"))
 _OF_ANOTHER = frozenset(("KEY_REUSED", "VERSION_MISMATCH", "STEP_ERROR"))
 
 
-class CallOrigin(NamedTuple):
-    """On whose behalf a call is made."""
-
-    ledger: Ledger | None
-    step: Step | None
-    scopes: frozenset[str]
-    key: str | None  # given by the caller, in place of the derived one
-
-
 # A record stands for a call whose settlement is known in this process.
 Prepared = Call | Unrecorded | Record
 
-_NOBODY = CallOrigin(None, None, frozenset(), None)
+_NO_SCOPES: frozenset[str] = frozenset()
 
 
 class Tool:
@@ -67,19 +58,22 @@ class Tool:
         return await self._adrive(prepared)
 
     def _prepare_plain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Prepared:
-        instance = None
-        if self.contract.arguments.takes_self:
+        arguments, instance = self.contract.arguments, None
+        if arguments.takes_self:
             if not args:
                 raise errors.InvalidArguments(
                     "This is a method: call it on an instance. The tool did not run."
                 )
             instance, args = args[0], args[1:]
-        step = current_step()
-        caller = _NOBODY if step is None else CallOrigin(step.ledger, step, step.scopes, None)
+        visit = current_visit()
+        if visit is None:
+            return self._prepare(None, None, (), _NO_SCOPES, None, arguments.bind(args, kwargs), instance)
+        step = visit.step
         try:
-            return self._prepare(caller, self.contract.arguments.bind(args, kwargs), instance)
+            raw = arguments.bind(args, kwargs)
+            return self._prepare(step.ledger, step, visit.open_calls, step.scopes, None, raw, instance)
         except errors.CallError as error:
-            self._count_refusal(caller, error, "")
+            self._count_refusal(step.ledger, step, error, "")
             raise
 
     # --- the call as data: a ToolResult, whatever the contract decides ----------------------------
@@ -109,23 +103,24 @@ class Tool:
                 f"A call as data is written {self.contract.name}.call(semel.ToolCall({{…}})), with the "
                 f"arguments by name; this is {type(request).__name__}. The tool did not run."
             )
-        step = current_step()
+        visit = current_visit()
+        step, noted = (None, ()) if visit is None else (visit.step, visit.open_calls)
         chosen = ledger or (step.ledger if step else None)
-        scopes = step.scopes if step else frozenset()
+        scopes = step.scopes if step else _NO_SCOPES
         if request.scopes is not None:
             # A request can narrow the scopes of its step; without a step it has its own.
             requested = frozenset((request.scopes,) if isinstance(request.scopes, str) else request.scopes)
             scopes = scopes & requested if step else requested
-        caller = CallOrigin(chosen, step, scopes, request.idempotency_key)
         try:
             self._check_version(request.version)
             if self.contract.arguments.takes_self and instance is None:
                 raise errors.InvalidArguments("This is a method: pass instance=…. The tool did not run.")
             if not isinstance(request.arguments, Mapping):
                 raise errors.InvalidArguments("Arguments are given by name. The tool did not run.")
-            return self._prepare(caller, self.contract.arguments.bind((), dict(request.arguments)), instance)
+            raw = self.contract.arguments.bind((), dict(request.arguments))
+            return self._prepare(chosen, step, noted, scopes, request.idempotency_key, raw, instance)
         except errors.CallError as error:
-            self._count_refusal(caller, error, "")
+            self._count_refusal(chosen, step, error, "")
             raise
 
     def _check_version(self, version: str | None) -> None:
@@ -173,30 +168,38 @@ class Tool:
 
     # --- from arguments to a key ------------------------------------------------------------------
 
-    def _prepare(self, caller: CallOrigin, raw: dict[str, Any], instance: Any) -> Prepared:
+    def _prepare(
+        self,
+        ledger: Ledger | None,
+        step: Step | None,
+        open_calls: tuple[OpenCalls, ...],
+        scopes: frozenset[str],
+        given_key: str | None,  # by the caller, in place of the derived one
+        raw: dict[str, Any],
+        instance: Any,
+    ) -> Prepared:
         """The settled answer if it is in the cache, else the call, ready to be decided."""
         contract = self.contract
         if not contract.ready:
             contract.check_late_names()
-        ledger, step = caller.ledger, caller.step
         if ledger is not None:
             ledger.tool_names.admit(contract)
         if not contract.recorded:
-            return self._prepare_unrecorded(caller, raw, instance)
-        if ledger is None or (step is None and caller.key is None):
+            return self._prepare_unrecorded(ledger, step, scopes, raw, instance)
+        if ledger is None or (step is None and given_key is None):
             raise errors.NoStep()
         arguments = contract.arguments.validate(raw)
-        if contract.scopes and not contract.scopes <= caller.scopes:
-            raise self._scope_denied(caller)
+        if contract.scopes and not contract.scopes <= scopes:
+            raise self._scope_denied(scopes)
         canonical = contract.arguments.canonical(arguments, ledger.store.secret_key)
         if contract.declared.key_of is not None:
             canonical = contract.told_apart(canonical, instance, ledger.store.secret_key)
-        key = self._key(caller, canonical)
+        key = self._key(ledger, step, given_key, canonical)
         now_us = ledger.clock.now_us()
         record = ledger.cache.get(key, now_us)
-        if record is not None and (caller.key is None or self._is_of(record, canonical)):
+        if record is not None and (given_key is None or self._is_of(record, canonical)):
             ledger.counters.replayed(record, now_us)
-            for calls in lists_of_open_calls():
+            for calls in open_calls:
                 calls.settle(_action(ledger, key))
             return record
         ledger.sightings.saw(contract, now_us)
@@ -209,18 +212,16 @@ class Tool:
             instance,
             step,
             current_call(),
-            lists_of_open_calls(),
+            open_calls,
             # A Key given by hand may be one that another tool derives: what is derived is not compared again.
-            keep=not isinstance(caller.key, Key),
+            keep=not isinstance(given_key, Key),
             looks_first=ledger.store.looks_first and not self.is_async,
         )
 
-    def _key(self, caller: CallOrigin, canonical: bytes) -> Key:
-        ledger, step = caller.ledger, caller.step
-        assert ledger is not None
-        if caller.key is not None:
+    def _key(self, ledger: Ledger, step: Step | None, given: str | None, canonical: bytes) -> Key:
+        if given is not None:
             try:
-                return explicit(ledger.tenant, caller.key)
+                return explicit(ledger.tenant, given)
             except ValueError as wrong:
                 raise errors.InvalidArguments(f"{wrong} The tool did not run.") from None
         assert step is not None
@@ -235,20 +236,27 @@ class Tool:
             record.request.version.partition(".")[0] == contract.version.partition(".")[0]
         )
 
-    def _prepare_unrecorded(self, caller: CallOrigin, raw: dict[str, Any], instance: Any) -> Unrecorded:
+    def _prepare_unrecorded(
+        self,
+        ledger: Ledger | None,
+        step: Step | None,
+        scopes: frozenset[str],
+        raw: dict[str, Any],
+        instance: Any,
+    ) -> Unrecorded:
         contract = self.contract
         arguments = contract.arguments.validate(raw)
-        if contract.scopes and not contract.scopes <= caller.scopes:
-            raise self._scope_denied(caller)
+        if contract.scopes and not contract.scopes <= scopes:
+            raise self._scope_denied(scopes)
         resource = contract.declared.resource
         if resource is not None and not contract.arguments.holds_secret(resource):
-            self._count(caller, PERFORMED, "", "", f"{resource}={arguments.get(resource)}"[:256])
-        if caller.ledger is not None:
-            caller.ledger.sightings.saw(contract, caller.ledger.clock.now_us())
+            self._count(ledger, step, PERFORMED, "", "", f"{resource}={arguments.get(resource)}"[:256])
+        if ledger is not None:
+            ledger.sightings.saw(contract, ledger.clock.now_us())
         return Unrecorded(contract, arguments, instance, current_call())
 
-    def _scope_denied(self, caller: CallOrigin) -> errors.ScopeDenied:
-        missing = sorted(self.contract.scopes - caller.scopes)
+    def _scope_denied(self, scopes: frozenset[str]) -> errors.ScopeDenied:
+        missing = sorted(self.contract.scopes - scopes)
         text = f"The step does not grant {', '.join(missing)}; the tool did not run."
         return errors.ScopeDenied(text, missing=missing)
 
@@ -286,7 +294,7 @@ class Tool:
 
     def _ended_without_value(self, call: Call, watched: Watched | None, error: BaseException) -> None:
         if isinstance(error, errors.CallError):
-            self._count_refusal(CallOrigin(call.ledger, current_step(), frozenset(), None), error, call.key)
+            self._count_refusal(call.ledger, current_step(), error, call.key)
         if watched is None:
             return
         record, code = call.record, self._unfinished_code(call, error)
@@ -312,12 +320,15 @@ class Tool:
 
     # --- counting ---------------------------------------------------------------------------------
 
-    def _count_refusal(self, caller: CallOrigin, error: errors.CallError, key: str) -> None:
+    def _count_refusal(
+        self, ledger: Ledger | None, step: Step | None, error: errors.CallError, key: str
+    ) -> None:
         if not (error.replayed or error.code in _ON_RECORD):
-            self._count(caller, REFUSED, error.code, key, "")
+            self._count(ledger, step, REFUSED, error.code, key, "")
 
-    def _count(self, caller: CallOrigin, kind: str, code: str, key: str, note: str) -> None:
-        ledger, step = caller.ledger, caller.step
+    def _count(
+        self, ledger: Ledger | None, step: Step | None, kind: str, code: str, key: str, note: str
+    ) -> None:
         if ledger is None:
             return
         where = (step.conversation, step.path_text, step.principal) if step else ("", "[]", "")
