@@ -74,6 +74,7 @@ class Call(NamedTuple):
     at: Address
     arguments: dict[str, Any]
     canonical: bytes
+    stored: bytes | None  # the arguments as they are stored; None while that is not known
     instance: Any  # the `self` of a method, or None
     conversation: str
     step: str
@@ -202,7 +203,7 @@ def _claim(call: Call) -> Claim:
         contract.name,
         contract.version,
         fingerprint(contract.name, call.canonical),
-        _compact(contract.arguments.dump(call.arguments)),
+        _compact(call.stored or contract.arguments.dump(call.arguments)),
         call.ledger.sightings.terms(contract),
         call.conversation,
         call.step,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from semel import errors
 from semel.call.drive import Answer, adrive, current_attempt, drive
@@ -13,6 +13,7 @@ from semel.call.outcome import cleaned, error_text, replayed_value
 from semel.call.step import Step, current_step, lists_of_open_calls
 from semel.call.unfinished import Action, Watched
 from semel.contract.contract import Contract
+from semel.contract.exact import Exact
 from semel.contract.exception_meaning import Meaning, meaning
 from semel.contract.result import ToolCall, ToolError, ToolResult
 from semel.kernel.clock import SYSTEM
@@ -85,7 +86,7 @@ class Tool:
         step = current_step()
         caller = _NOBODY if step is None else CallOrigin(step.ledger, step, step.scopes, None)
         try:
-            return self._prepare(caller, self.contract.arguments.bind(args, kwargs), instance)
+            return self._prepare(caller, self._bound(args, kwargs), instance)
         except errors.CallError as error:
             self._count_refusal(caller, error, "")
             raise
@@ -131,7 +132,7 @@ class Tool:
                 raise errors.InvalidArguments("This is a method: pass instance=…. The tool did not run.")
             if not isinstance(request.arguments, Mapping):
                 raise errors.InvalidArguments("Arguments are given by name. The tool did not run.")
-            return self._prepare(caller, self.contract.arguments.bind((), dict(request.arguments)), instance)
+            return self._prepare(caller, self._bound((), dict(request.arguments)), instance)
         except errors.CallError as error:
             self._count_refusal(caller, error, "")
             raise
@@ -181,7 +182,13 @@ class Tool:
 
     # --- from arguments to a key ------------------------------------------------------------------
 
-    def _prepare(self, caller: CallOrigin, raw: dict[str, Any], instance: Any) -> Prepared:
+    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | Exact:
+        """The arguments by name; those of exactly the declared types validated and canonical already."""
+        arguments = self.contract.arguments
+        exact = arguments.exactly(args, kwargs) if self.contract.recorded else None
+        return arguments.bind(args, kwargs) if exact is None else exact
+
+    def _prepare(self, caller: CallOrigin, given: dict[str, Any] | Exact, instance: Any) -> Prepared:
         """The settled answer if it is in the cache, else the call, ready to be decided."""
         contract = self.contract
         if not contract.ready:
@@ -190,13 +197,16 @@ class Tool:
         if ledger is not None:
             ledger.tool_names.admit(contract)
         if not contract.recorded:
-            return self._prepare_unrecorded(caller, raw, instance)
+            return self._prepare_unrecorded(caller, cast(dict[str, Any], given), instance)
         if ledger is None or (step is None and caller.key is None):
             raise errors.NoStep()
-        arguments = contract.arguments.validate(raw)
+        exact = given if type(given) is tuple else None
+        arguments = contract.arguments.validate(cast(dict[str, Any], given)) if exact is None else exact[0]
         if contract.scopes and not contract.scopes <= caller.scopes:
             raise self._scope_denied(caller)
-        canonical = contract.arguments.canonical(arguments, ledger.store.secret_key)
+        canonical = (
+            contract.arguments.canonical(arguments, ledger.store.secret_key) if exact is None else exact[1]
+        )
         if contract.declared.key_of is not None:
             canonical = contract.told_apart(canonical, instance, ledger.store.secret_key)
         key = self._key(caller, canonical)
@@ -213,7 +223,10 @@ class Tool:
         # A Key given by hand may be one that another tool derives, and what is derived is not compared again.
         keep = not isinstance(caller.key, Key)
         attempt, noted = Attempt(at, contract.window_us, current_attempt()), lists_of_open_calls()
-        return Call(contract, ledger, key, at, arguments, canonical, instance, *where, keep, attempt, noted)
+        stored = None if exact is None else contract.arguments.dump_exactly(exact)
+        return Call(
+            contract, ledger, key, at, arguments, canonical, stored, instance, *where, keep, attempt, noted
+        )
 
     def _key(self, caller: CallOrigin, canonical: bytes) -> Key:
         ledger, step = caller.ledger, caller.step
