@@ -231,7 +231,7 @@ def _claim(call: Call) -> Claim:
         contract.name,
         contract.version,
         call.fingerprint,
-        compact(contract.arguments.dump(call.arguments)),
+        compact(_stored_arguments(call)),
         ledger.sightings.terms(contract),
         "" if step is None else step.conversation,
         "[]" if step is None else step.path_text,
@@ -243,6 +243,12 @@ def _claim(call: Call) -> Claim:
     # An approval given in the last minute can still be used for as long as the window.
     open_us = approval.expires_us() + contract.window_us
     return Claim(request, token, open_us, waiting=True)
+
+
+def _stored_arguments(call: Call) -> bytes:
+    arguments = call.contract.arguments
+    stored = None if call.exact is None else arguments.dump_exactly(call.exact)
+    return arguments.dump(call.arguments) if stored is None else stored
 
 
 def _take(call: Call, command: Claim | Retake) -> Generator[Wish, Any, Reply]:

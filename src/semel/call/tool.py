@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from semel import errors
 from semel.call.drive import Unrecorded, adrive, current_call, drive
@@ -13,6 +13,7 @@ from semel.call.outcome import cleaned, error_text, replayed_value
 from semel.call.step import Step, current_step, current_visit
 from semel.call.unfinished import Action, OpenCalls, Watched
 from semel.contract.contract import Contract
+from semel.contract.exact import Exact
 from semel.contract.exception_meaning import Meaning, meaning
 from semel.contract.result import ToolCall, ToolError, ToolResult
 from semel.kernel.clock import SYSTEM
@@ -58,8 +59,8 @@ class Tool:
         return await self._adrive(prepared)
 
     def _prepare_plain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Prepared:
-        arguments, instance = self.contract.arguments, None
-        if arguments.takes_self:
+        instance = None
+        if self.contract.arguments.takes_self:
             if not args:
                 raise errors.InvalidArguments(
                     "This is a method: call it on an instance. The tool did not run."
@@ -67,11 +68,11 @@ class Tool:
             instance, args = args[0], args[1:]
         visit = current_visit()
         if visit is None:
-            return self._prepare(None, None, (), _NO_SCOPES, None, arguments.bind(args, kwargs), instance)
+            return self._prepare(None, None, (), _NO_SCOPES, None, self._bound(args, kwargs), instance)
         step = visit.step
         try:
-            raw = arguments.bind(args, kwargs)
-            return self._prepare(step.ledger, step, visit.open_calls, step.scopes, None, raw, instance)
+            given = self._bound(args, kwargs)
+            return self._prepare(step.ledger, step, visit.open_calls, step.scopes, None, given, instance)
         except errors.CallError as error:
             self._count_refusal(step.ledger, step, error, "")
             raise
@@ -117,8 +118,8 @@ class Tool:
                 raise errors.InvalidArguments("This is a method: pass instance=…. The tool did not run.")
             if not isinstance(request.arguments, Mapping):
                 raise errors.InvalidArguments("Arguments are given by name. The tool did not run.")
-            raw = self.contract.arguments.bind((), dict(request.arguments))
-            return self._prepare(chosen, step, noted, scopes, request.idempotency_key, raw, instance)
+            given = self._bound((), dict(request.arguments))
+            return self._prepare(chosen, step, noted, scopes, request.idempotency_key, given, instance)
         except errors.CallError as error:
             self._count_refusal(chosen, step, error, "")
             raise
@@ -168,6 +169,12 @@ class Tool:
 
     # --- from arguments to a key ------------------------------------------------------------------
 
+    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | Exact:
+        """The arguments by name; those of exactly the declared types validated and canonical already."""
+        arguments = self.contract.arguments
+        exact = arguments.exactly(args, kwargs) if self.contract.recorded else None
+        return arguments.bind(args, kwargs) if exact is None else exact
+
     def _prepare(
         self,
         ledger: Ledger | None,
@@ -175,7 +182,7 @@ class Tool:
         open_calls: tuple[OpenCalls, ...],
         scopes: frozenset[str],
         given_key: str | None,  # by the caller, in place of the derived one
-        raw: dict[str, Any],
+        given: dict[str, Any] | Exact,
         instance: Any,
     ) -> Prepared:
         """The settled answer if it is in the cache, else the call, ready to be decided."""
@@ -185,13 +192,17 @@ class Tool:
         if ledger is not None:
             ledger.tool_names.admit(contract)
         if not contract.recorded:
-            return self._prepare_unrecorded(ledger, step, scopes, raw, instance)
+            return self._prepare_unrecorded(ledger, step, scopes, cast(dict[str, Any], given), instance)
         if ledger is None or (step is None and given_key is None):
             raise errors.NoStep()
-        arguments = contract.arguments.validate(raw)
+        exact = given if type(given) is tuple else None
+        arguments = contract.arguments.validate(cast(dict[str, Any], given)) if exact is None else exact[0]
         if contract.scopes and not contract.scopes <= scopes:
             raise self._scope_denied(scopes)
-        canonical = contract.arguments.canonical(arguments, ledger.store.secret_key)
+        if exact is None:
+            canonical = contract.arguments.canonical(arguments, ledger.store.secret_key)
+        else:
+            canonical = exact[1]
         if contract.declared.key_of is not None:
             canonical = contract.told_apart(canonical, instance, ledger.store.secret_key)
         key = self._key(ledger, step, given_key, canonical)
@@ -208,6 +219,7 @@ class Tool:
             ledger,
             key,
             arguments,
+            exact,
             canonical,
             instance,
             step,

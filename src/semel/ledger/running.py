@@ -13,6 +13,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from semel.contract.contract import Contract
+from semel.contract.exact import Exact
 from semel.contract.transaction import Transaction
 from semel.errors import StoreUnavailable
 from semel.kernel.keys import Key
@@ -43,6 +44,7 @@ class Call:
         "contract",
         "due",
         "entered",
+        "exact",
         "fence",
         "fingerprint",
         "instance",
@@ -78,6 +80,7 @@ class Call:
         ledger: Ledger,
         key: Key,
         arguments: dict[str, Any],
+        exact: Exact | None,
         canonical: bytes,
         instance: Any,
         step: Step | None,
@@ -92,6 +95,7 @@ class Call:
         self.key = key
         self.at = Address(ledger.tenant, SCOPE, key)
         self.arguments = arguments  # they fit the contract
+        self.exact = exact  # the same, if all have exactly their declared types
         self.canonical = canonical
         self.instance = instance  # the `self` of a method, or None
         self.step = step
