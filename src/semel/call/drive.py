@@ -213,8 +213,11 @@ def current_fence() -> int | None:
 
 def current_call() -> Call | None:
     """The recorded call whose tool runs here, or has called the one that does."""
-    running = _current()
-    return running.outer if type(running) is Unrecorded else running  # type: ignore[return-value]
+    running = _running.get()
+    if running is None:
+        return None
+    call = running.outer if type(running) is Unrecorded else running
+    return call if type(call) is Call and call.token is not None else None
 
 
 def _current() -> Entering | None:

@@ -150,7 +150,7 @@ def guarded(call: Call) -> Deciding:
         if record.attempts > 1 or record.request.job_id:
             call.passed = yield from _first_arguments(call, record)
         # Read before the tool can change its arguments: secrets are struck out of the text of its error.
-        secrets = contract.arguments.secrets_of(call.passed) if contract.arguments.guards else []
+        secrets = _secrets(call) if call.exact is None else []
         call.fence = record.fence
         try:
             # Begun and ended inside, so that a call that is interrupted just there is not kept alive by it.
@@ -389,6 +389,11 @@ def _wait_for_owner(call: Call, held: Held, deadline: float) -> Generator[Wish, 
 
 
 # --- performing -----------------------------------------------------------------------------------
+
+
+def _secrets(call: Call) -> list[str]:
+    arguments = call.contract.arguments
+    return arguments.secrets_of(call.passed) if arguments.guards else []
 
 
 def _after_exception(

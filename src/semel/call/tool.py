@@ -10,14 +10,14 @@ from semel import errors
 from semel.call.drive import Unrecorded, adrive, current_call, drive
 from semel.call.guard import guarded, in_doubt_error, unrecorded
 from semel.call.outcome import cleaned, error_text, replayed_value
-from semel.call.step import Step, current_step, current_visit
-from semel.call.unfinished import Action, OpenCalls, Watched
+from semel.call.step import Visit, current_visit
+from semel.call.unfinished import Action, Watched
 from semel.contract.contract import Contract
-from semel.contract.exact import Exact
+from semel.contract.exact import DECLINED, Exact, ExactFunction
 from semel.contract.exception_meaning import Meaning, meaning
 from semel.contract.result import ToolCall, ToolError, ToolResult
 from semel.kernel.clock import SYSTEM
-from semel.kernel.keys import Key, derive, explicit, fingerprint, step_seed
+from semel.kernel.keys import Key, derive, derive_digits, explicit, fingerprint, key_with, step_seed
 from semel.kernel.record import UNSETTLED, Address, Record, State
 from semel.ledger.counters import PERFORMED, REFUSED, Hit
 from semel.ledger.ledger import Ledger
@@ -43,6 +43,8 @@ class Tool:
     def __init__(self, contract: Contract) -> None:
         self.contract = contract
         self.is_async = inspect.iscoroutinefunction(contract.function)
+        # For the straight way from arguments to the cache; None while there may be something else to ask.
+        self._exact_function: ExactFunction | None = None
 
     # --- the plain call: a value, or an exception -------------------------------------------------
 
@@ -59,6 +61,32 @@ class Tool:
         return await self._adrive(prepared)
 
     def _prepare_plain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Prepared:
+        visit, exact_function = current_visit(), self._exact_function
+        if visit is None or exact_function is None:
+            return self._prepare_by_name(visit, args, kwargs)
+        try:
+            exact = exact_function(*args, **kwargs)
+        except DECLINED:
+            exact = None
+        if exact is None:
+            return self._prepare_by_name(visit, args, kwargs)
+        # Nothing is made before the cache was asked.
+        step, contract = visit.step, self.contract
+        ledger = step.ledger
+        ledger.tool_names.admit(contract)
+        digits = derive_digits(step.seed, contract.frame, exact[1])
+        now_us = ledger.clock.now_us()
+        record = ledger.cache.get(digits, now_us)
+        if record is None:
+            return self._call(ledger, key_with(digits), exact[0], exact, exact[1], None, visit, now_us)
+        ledger.counters.replayed(record, now_us)
+        if visit.open_calls:
+            _strike(ledger, digits, visit)
+        return record
+
+    def _prepare_by_name(
+        self, visit: Visit | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Prepared:
         instance = None
         if self.contract.arguments.takes_self:
             if not args:
@@ -66,15 +94,11 @@ class Tool:
                     "This is a method: call it on an instance. The tool did not run."
                 )
             instance, args = args[0], args[1:]
-        visit = current_visit()
-        if visit is None:
-            return self._prepare(None, None, (), _NO_SCOPES, None, self._bound(args, kwargs), instance)
-        step = visit.step
+        ledger, scopes = (None, _NO_SCOPES) if visit is None else (visit.step.ledger, visit.step.scopes)
         try:
-            given = self._bound(args, kwargs)
-            return self._prepare(step.ledger, step, visit.open_calls, step.scopes, None, given, instance)
+            return self._prepare(ledger, visit, scopes, None, self._bound(args, kwargs), instance)
         except errors.CallError as error:
-            self._count_refusal(step.ledger, step, error, "")
+            self._count_refusal(ledger, visit, error, "")
             raise
 
     # --- the call as data: a ToolResult, whatever the contract decides ----------------------------
@@ -105,13 +129,12 @@ class Tool:
                 f"arguments by name; this is {type(request).__name__}. The tool did not run."
             )
         visit = current_visit()
-        step, noted = (None, ()) if visit is None else (visit.step, visit.open_calls)
-        chosen = ledger or (step.ledger if step else None)
-        scopes = step.scopes if step else _NO_SCOPES
+        chosen = ledger or (None if visit is None else visit.step.ledger)
+        scopes = _NO_SCOPES if visit is None else visit.step.scopes
         if request.scopes is not None:
             # A request can narrow the scopes of its step; without a step it has its own.
             requested = frozenset((request.scopes,) if isinstance(request.scopes, str) else request.scopes)
-            scopes = scopes & requested if step else requested
+            scopes = requested if visit is None else scopes & requested
         try:
             self._check_version(request.version)
             if self.contract.arguments.takes_self and instance is None:
@@ -119,9 +142,9 @@ class Tool:
             if not isinstance(request.arguments, Mapping):
                 raise errors.InvalidArguments("Arguments are given by name. The tool did not run.")
             given = self._bound((), dict(request.arguments))
-            return self._prepare(chosen, step, noted, scopes, request.idempotency_key, given, instance)
+            return self._prepare(chosen, visit, scopes, request.idempotency_key, given, instance)
         except errors.CallError as error:
-            self._count_refusal(chosen, step, error, "")
+            self._count_refusal(chosen, visit, error, "")
             raise
 
     def _check_version(self, version: str | None) -> None:
@@ -178,8 +201,7 @@ class Tool:
     def _prepare(
         self,
         ledger: Ledger | None,
-        step: Step | None,
-        open_calls: tuple[OpenCalls, ...],
+        visit: Visit | None,
         scopes: frozenset[str],
         given_key: str | None,  # by the caller, in place of the derived one
         given: dict[str, Any] | Exact,
@@ -192,8 +214,8 @@ class Tool:
         if ledger is not None:
             ledger.tool_names.admit(contract)
         if not contract.recorded:
-            return self._prepare_unrecorded(ledger, step, scopes, cast(dict[str, Any], given), instance)
-        if ledger is None or (step is None and given_key is None):
+            return self._prepare_unrecorded(ledger, visit, scopes, cast(dict[str, Any], given), instance)
+        if ledger is None or (visit is None and given_key is None):
             raise errors.NoStep()
         exact = given if type(given) is tuple else None
         arguments = contract.arguments.validate(cast(dict[str, Any], given)) if exact is None else exact[0]
@@ -205,38 +227,49 @@ class Tool:
             canonical = exact[1]
         if contract.declared.key_of is not None:
             canonical = contract.told_apart(canonical, instance, ledger.store.secret_key)
-        key = self._key(ledger, step, given_key, canonical)
+        elif not (contract.scopes or contract.arguments.takes_self):
+            self._exact_function = contract.arguments.exact_function
+        key = self._key(ledger, visit, given_key, canonical)
         now_us = ledger.clock.now_us()
         record = ledger.cache.get(key, now_us)
-        if record is not None and (given_key is None or self._is_of(record, canonical)):
-            ledger.counters.replayed(record, now_us)
-            for calls in open_calls:
-                calls.settle(_action(ledger, key))
-            return record
-        ledger.sightings.saw(contract, now_us)
-        return Call(
-            contract,
-            ledger,
-            key,
-            arguments,
-            exact,
-            canonical,
-            instance,
-            step,
-            current_call(),
-            open_calls,
+        if record is None or not (given_key is None or self._is_of(record, canonical)):
+            call = self._call(ledger, key, arguments, exact, canonical, instance, visit, now_us)
             # A Key given by hand may be one that another tool derives: what is derived is not compared again.
-            keep=not isinstance(given_key, Key),
-            looks_first=ledger.store.looks_first and not self.is_async,
-        )
+            call.keep = not isinstance(given_key, Key)
+            return call
+        ledger.counters.replayed(record, now_us)
+        if visit is not None:
+            _strike(ledger, key, visit)
+        return record
 
-    def _key(self, ledger: Ledger, step: Step | None, given: str | None, canonical: bytes) -> Key:
+    def _call(
+        self,
+        ledger: Ledger,
+        key: Key,
+        arguments: dict[str, Any],
+        exact: Exact | None,
+        canonical: bytes,
+        instance: Any,
+        visit: Visit | None,
+        now_us: int,
+    ) -> Call:
+        contract = self.contract
+        ledger.sightings.saw(contract, now_us)
+        step, open_calls = (None, ()) if visit is None else (visit.step, visit.open_calls)
+        call = Call(
+            contract, ledger, key, arguments, exact, canonical, instance, step, current_call(), open_calls
+        )
+        call.looks_first = ledger.store.looks_first and not self.is_async
+        return call
+
+    def _key(self, ledger: Ledger, visit: Visit | None, given: str | None, canonical: bytes) -> Key:
         if given is not None:
             try:
                 return explicit(ledger.tenant, given)
             except ValueError as wrong:
                 raise errors.InvalidArguments(f"{wrong} The tool did not run.") from None
-        assert step is not None
+        assert visit is not None
+        step = visit.step
         if ledger is step.ledger:
             return derive(step.seed, self.contract.frame, canonical)
         return derive(step_seed(ledger.tenant, step.conversation, step.path), self.contract.frame, canonical)
@@ -251,7 +284,7 @@ class Tool:
     def _prepare_unrecorded(
         self,
         ledger: Ledger | None,
-        step: Step | None,
+        visit: Visit | None,
         scopes: frozenset[str],
         raw: dict[str, Any],
         instance: Any,
@@ -262,7 +295,7 @@ class Tool:
             raise self._scope_denied(scopes)
         resource = contract.declared.resource
         if resource is not None and not contract.arguments.holds_secret(resource):
-            self._count(ledger, step, PERFORMED, "", "", f"{resource}={arguments.get(resource)}"[:256])
+            self._count(ledger, visit, PERFORMED, "", "", f"{resource}={arguments.get(resource)}"[:256])
         if ledger is not None:
             ledger.sightings.saw(contract, ledger.clock.now_us())
         return Unrecorded(contract, arguments, instance, current_call())
@@ -306,7 +339,7 @@ class Tool:
 
     def _ended_without_value(self, call: Call, watched: Watched | None, error: BaseException) -> None:
         if isinstance(error, errors.CallError):
-            self._count_refusal(call.ledger, current_step(), error, call.key)
+            self._count_refusal(call.ledger, current_visit(), error, call.key)
         if watched is None:
             return
         record, code = call.record, self._unfinished_code(call, error)
@@ -333,16 +366,17 @@ class Tool:
     # --- counting ---------------------------------------------------------------------------------
 
     def _count_refusal(
-        self, ledger: Ledger | None, step: Step | None, error: errors.CallError, key: str
+        self, ledger: Ledger | None, visit: Visit | None, error: errors.CallError, key: str
     ) -> None:
         if not (error.replayed or error.code in _ON_RECORD):
-            self._count(ledger, step, REFUSED, error.code, key, "")
+            self._count(ledger, visit, REFUSED, error.code, key, "")
 
     def _count(
-        self, ledger: Ledger | None, step: Step | None, kind: str, code: str, key: str, note: str
+        self, ledger: Ledger | None, visit: Visit | None, kind: str, code: str, key: str, note: str
     ) -> None:
         if ledger is None:
             return
+        step = None if visit is None else visit.step
         where = (step.conversation, step.path_text, step.principal) if step else ("", "[]", "")
         at = Address(ledger.tenant, SCOPE, key)
         hit = Hit(kind, at, self.contract.name, self.contract.version, "", code, *where, note)
@@ -352,6 +386,12 @@ class Tool:
 
 def _watched(call: Call) -> Watched:
     return Watched(call.open_calls, call.contract.name, _action(call.ledger, call.key))
+
+
+def _strike(ledger: Ledger, key: str, visit: Visit) -> None:
+    """The call of this key is finished in all numbered steps around."""
+    for calls in visit.open_calls:
+        calls.settle(_action(ledger, key))
 
 
 def _action(ledger: Ledger, key: str) -> Action:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from semel.contract import secrecy, shapes
-from semel.contract.exact import DECLINED, Exact
+from semel.contract.exact import DECLINED, Exact, ExactFunction
 from semel.contract.shapes import READ, WRITE, NotYet
 from semel.contract.signature import PLAIN_TYPES, Reader, Signature, comparable
 from semel.errors import InvalidArguments, TooLarge
@@ -97,6 +97,11 @@ class Arguments:
         return self._signature.unknown_secrets
 
     # --- all at once ------------------------------------------------------------------------------
+
+    @property
+    def exact_function(self) -> ExactFunction | None:
+        """What `exactly` asks: it raises one of DECLINED, or gives None, for arguments that are not exact."""
+        return self._signature.exact
 
     def exactly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exact | None:
         """What `bind`, `validate` and `canonical` give, at once, for arguments of exactly the declared types.

@@ -390,10 +390,20 @@ def tool_frame(tool: str, major: int) -> bytes:
 
 def derive(seed: _Hash, tool: bytes, canonical_arguments: bytes) -> Key:
     """The key of one call of one tool in one step."""
+    return _new(Key, derive_digits(seed, tool, canonical_arguments))
+
+
+def derive_digits(seed: _Hash, tool: bytes, canonical_arguments: bytes) -> str:
+    """The digits of that key: enough to look it up."""
     # The arguments end the message, so they need no length of their own.
     state = seed.copy()
     state.update(tool + canonical_arguments)
-    return _new(Key, state.hexdigest())
+    return state.hexdigest()
+
+
+def key_with(digits: str) -> Key:
+    """The key with these digits, which `derive_digits` gave."""
+    return _new(Key, digits)
 
 
 def explicit(tenant: str, text: str) -> Key:

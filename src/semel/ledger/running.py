@@ -86,9 +86,6 @@ class Call:
         step: Step | None,
         outer: Call | None,
         open_calls: tuple[OpenCalls, ...],
-        *,
-        keep: bool,
-        looks_first: bool,
     ) -> None:
         self.contract = contract
         self.ledger = ledger
@@ -101,8 +98,8 @@ class Call:
         self.step = step
         self.outer = outer  # the call whose tool made this one
         self.open_calls = open_calls  # of the numbered steps around it
-        self.keep = keep  # whether its settlement may be kept in the process
-        self.looks_first = looks_first  # whether the store is asked for a settlement before the claim is made
+        self.keep = True  # whether its settlement may be kept in the process
+        self.looks_first = False  # whether the store is asked for a settlement before the claim is made
         # How far it has come.
         self.token: bytes | None = None  # while it may hold the key, and has not written its last word
         self.entered = False  # whether the tool may have begun
