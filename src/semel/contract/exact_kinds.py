@@ -17,7 +17,7 @@ from uuid import UUID
 
 
 class Inexact(Exception):
-    """There is no kind for this schema, or this value is not exactly of its kind."""
+    """There is no kind for this schema."""
 
 
 @dataclass(frozen=True, slots=True)
