@@ -14,10 +14,12 @@ import builtins
 import itertools
 import keyword
 import linecache
+import math
 import re
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import orjson
@@ -93,13 +95,27 @@ def exact_function(
         return None
 
 
+def exact_check(schema: Mapping[str, Any], whose: str) -> Callable[[Any], bool] | None:
+    """Whether a result is exactly of its declared type, so that it reads back equal from what is stored.
+
+    None if nobody knows that of the type. What the check raises, a LookupError, means no.
+    """
+    try:
+        return _Writer([], plain=False, kept_only=True).check(kind_of(schema), whose)
+    except Inexact:
+        return None
+
+
 class _Writer:
     """Writes one function, and collects what its source names."""
 
-    def __init__(self, parameters: list[ExactParameter], plain: bool) -> None:
+    def __init__(self, parameters: list[ExactParameter], plain: bool, *, kept_only: bool = False) -> None:
         self._parameters = parameters
         self._plain = plain
-        self._taken = {each.name for each in parameters} | {_MARK, "exact_arguments"}
+        # A result has no canonical form, which would say which numbers are too large or none at all.
+        self._further = _NUMBERS if kept_only else {}
+        self._names = are_ascii if kept_only else keys.stand_for_themselves
+        self._taken = {each.name for each in parameters} | {_MARK, "exact_arguments", "is_exact", "value"}
         self._locals: dict[str, str] = {}
         self._objects: dict[str, Any] = {}
         self._helpers: dict[tuple[str, Kind], tuple[str, list[str]]] = {}
@@ -110,6 +126,11 @@ class _Writer:
 
     def function(self, tool: str) -> ExactFunction:
         made: ExactFunction = self._compiled("exact_arguments", self._written(tool), tool)
+        return made
+
+    def check(self, kind: Kind, whose: str) -> Callable[[Any], bool]:
+        lines = ["def is_exact(value):", f"    return not ({self._misfit(kind, 'value')})"]
+        made: Callable[[Any], bool] = self._compiled("is_exact", lines, whose)
         return made
 
     def _compiled(self, name: str, lines: list[str], whose: str) -> Any:
@@ -246,7 +267,8 @@ class _Writer:
         match kind:
             case Leaf(of, unless):
                 outer = f"{self._builtin('type')}({it}) is not {self._type(of)}"
-                return " or ".join([outer, *(self._condition(each, it) for each in unless)])
+                conditions = (*unless, *self._further.get(of, ()))
+                return " or ".join([outer, *(self._condition(each, it) for each in conditions)])
             case Choice(leaves):
                 return " and ".join(_grouped(self._misfit(leaf, it)) for leaf in leaves)
             case Nullable(inner):
@@ -255,16 +277,15 @@ class _Writer:
                 return self._misfit_of_container(list, it, item, it)
             case DictOf(member):
                 values = f"{it}.values()"
-                themselves = self._name("stand_for_themselves", keys.stand_for_themselves)
                 outer = self._misfit_of_container(dict, it, member, values)
-                return f"{outer} or not {themselves}({it})"
+                return f"{outer} or not {self._name(self._names.__name__, self._names)}({it})"
             case ModelOf():
                 return self._misfit_of_model(kind, it)
 
     def _misfit_of_container(self, of: type, it: str, item: Kind, items: str) -> str:
         outer = f"{self._builtin('type')}({it}) is not {self._type(of)}"
         types = _bare_types(item)
-        if types is not None:
+        if types is not None and types.isdisjoint(self._further):
             only = self._name(f"only_{'_or_'.join(sorted(map(_spelled, types)))}", types)
             mapping, kind = self._builtin("map"), self._builtin("type")
             return f"{outer} or not {only}.issuperset({mapping}({kind}, {items}))"
@@ -383,7 +404,7 @@ class _Writer:
     def _name(self, wanted: str, thing: Any) -> str:
         """A name for this object in the source: the wanted one, unless something else has it."""
         name = wanted
-        while name in self._taken or (name in self._objects and self._objects[name] is not thing):
+        while name in self._taken or not _same(self._objects.get(name, thing), thing):
             name += "_"
         self._objects[name] = thing
         return name
@@ -400,6 +421,23 @@ class _Writer:
 
 
 _ABSENT: Any = object()
+
+
+# Numbers of which nobody knows here whether they read back equal from what is stored.
+_NUMBERS: Mapping[type, tuple[Condition, ...]] = {
+    int: (Condition("not -0x8000_0000_0000_0000 <= {it} <= 0xFFFF_FFFF_FFFF_FFFF", 0),),
+    float: (Condition("not {than}({it})", math.isfinite, "isfinite"),),
+    Decimal: (Condition("not {it}.is_finite()", 0),),
+}
+
+
+def are_ascii(names: Iterable[Any]) -> bool:
+    """Whether all keys of a dict are text without surrogates, which pydantic writes as something else."""
+    return all(type(name) is str and name.isascii() for name in names)
+
+
+def _same(one: Any, other: Any) -> bool:
+    return one is other or (type(one) is type(other) is frozenset and one == other)
 
 
 def _spelled(kind: type) -> str:
