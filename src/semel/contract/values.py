@@ -112,7 +112,7 @@ class Values:
     def dump(self, value: Any) -> bytes:
         """The result as JSON, without its secret fields; `load` gives an equal value. Raises Unstorable."""
         shape = self._shape
-        data = shape.plainly(value)
+        data = None if shape.fits is None else shape.plainly(value)
         if data is None:
             data = FOR_PYDANTIC + shape.dump(value)
         if len(data) > RESULT_BYTES_MAX:
@@ -156,7 +156,7 @@ class _Shape:
 
     def plainly(self, value: Any) -> bytes | None:
         """The value as orjson writes it, if it is sure to read back equal."""
-        if self.fits is None or self._secret or not self.fits(value, DEPTH_MAX):
+        if self._secret or self.fits is None or not self.fits(value, DEPTH_MAX):
             return None
         try:
             return orjson.dumps(value)
@@ -235,9 +235,11 @@ def _plain_fits(value: Any, depth: int) -> bool:
         return math.isfinite(value)
     if not depth or kind not in (dict, list):
         return False
-    inside = value.values() if kind is dict else value
-    # Most results are flat, and then one look at all types is enough.
-    return _EASY.issuperset(map(type, inside)) or all(_plain_fits(each, depth - 1) for each in inside)
+    for each in value.values() if kind is dict else value:
+        # Asked here too, because most of what a result holds is easy, and a call costs more than a look.
+        if type(each) not in _EASY and not _plain_fits(each, depth - 1):
+            return False
+    return True
 
 
 def _exactly(kind: type) -> Fits:
