@@ -32,7 +32,9 @@ from pydantic import (
     model_serializer,
 )
 
+from semel.contract import shapes
 from semel.contract.arguments import Arguments
+from semel.contract.values import Unstorable, Values
 from semel.errors import SemelError
 from semel.kernel.limits import ARGUMENT_BYTES_MAX
 
@@ -52,7 +54,7 @@ class Colour(str, enum.Enum):  # noqa: UP042  as people wrote it before there wa
 
 class Size(enum.IntEnum):
     S = 1
-    HUGE = 1 << 70
+    XL = -(1 << 63)
 
 
 class Line(BaseModel):
@@ -70,6 +72,90 @@ class Order(BaseModel):
     currency: Currency = Currency.EUR
 
     model_config = ConfigDict(validate_by_name=True, serialize_by_alias=True, frozen=False)
+
+
+class WithValidator(BaseModel):
+    sku: str
+
+    @field_validator("sku")
+    @classmethod
+    def _upper(cls, sku: str) -> str:
+        return sku.upper()
+
+
+class WithSerializer(BaseModel):
+    sku: str
+
+    @model_serializer
+    def _written(self) -> dict[str, Any]:
+        return {"sku": self.sku + "!"}
+
+
+class WithComputed(BaseModel):
+    sku: str
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def twice(self) -> str:
+        return self.sku * 2
+
+
+class Excluded(BaseModel):
+    sku: str = Field(default="", exclude=True)
+
+
+class Extras(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+class Again(BaseModel):
+    model_config = ConfigDict(revalidate_instances="always")
+    sku: str = ""
+
+
+class Tree(BaseModel):
+    children: list[Tree] = []
+
+
+class Initialised(BaseModel):
+    sku: str
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+
+
+class AfterInit(BaseModel):
+    sku: str
+
+    def model_post_init(self, context: Any, /) -> None:
+        self.sku += "!"
+
+
+class Root(RootModel[int]):
+    pass
+
+
+@dataclass
+class Data:
+    sku: str = ""
+
+
+class Point(NamedTuple):
+    x: int
+
+
+class Mixed(enum.Enum):
+    A = "a"
+    B = 1
+
+
+class Huge(enum.IntEnum):
+    XXL = 1 << 70
+
+
+class Rights(enum.IntFlag):
+    R = 1
+    W = 2
 
 
 class SubLine(Line):
@@ -94,6 +180,11 @@ class Whole(int):
 
 class Moment(datetime):
     pass
+
+
+WITHOUT_COUNT = Line(sku="s")
+del WITHOUT_COUNT.__dict__["count"]
+WITHOUT_COUNT.__dict__["other"] = 1
 
 
 # --- the two ways side by side --------------------------------------------------------------------
@@ -205,6 +296,7 @@ LEAVES: dict[Any, st.SearchStrategy[Any]] = {
     Currency: st.sampled_from(Currency),
     Colour: st.sampled_from(Colour),
     Size: st.sampled_from(Size),
+    Huge: st.sampled_from(Huge),
     Literal["eur", "$b"]: st.sampled_from(["eur", "$b", "other"]),
     Annotated[int, Field(gt=0, le=10)]: st.integers(-1, 12),
     Annotated[str, Field(min_length=1, max_length=3)]: st.text(max_size=5),
@@ -292,6 +384,69 @@ def test_the_exact_way_gives_what_the_general_way_gives(call: Any) -> None:
     check(*call)
 
 
+# --- results --------------------------------------------------------------------------------------
+
+
+def written(values: Values, value: Any) -> bytes | str:
+    try:
+        return values.dump(value)
+    except Unstorable as reason:
+        return str(reason)
+
+
+@st.composite
+def results(draw: st.DrawFn) -> tuple[Any, Any]:
+    kind, values = draw(kinds())
+    return kind, draw(ANYTHING if draw(st.integers(0, 9)) == 0 else values)
+
+
+@given(results())
+def test_a_result_of_exactly_its_type_is_written_as_one_that_is_read_back(result: Any) -> None:
+    kind, value = result
+    values, careful = Values.of(kind), Values.of(kind)
+    careful._shape._exact = None
+    data = written(careful, value)
+    assert written(values, value) == data
+    if values._shape._is_exact(value) and isinstance(data, bytes):
+        assert shapes.difference(value, values.load(data)) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (Order, Order(orderId="o-1", lines=[Line(sku="s")])),
+        (list[Line], [Line(sku="s")]),
+        (Decimal, Decimal(1)),
+    ],
+    ids=str,
+)
+def test_a_result_of_exactly_its_type_is_not_read_back(kind: Any, value: Any) -> None:
+    assert Values.of(kind)._shape._is_exact(value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (Line, SubLine(sku="s")),
+        (Line, Line(sku="s", count=1 << 64)),
+        (Line, WITHOUT_COUNT),
+        (Line, Line.model_construct(sku=5, count=1)),
+        (Order, Order(orderId="o-1", rate=float("nan"))),
+        (Decimal, Decimal("Infinity")),
+        (dict[str, Decimal], {"\ud800": Decimal(1)}),
+        (WithSerializer, WithSerializer(sku="s")),
+        (WithValidator, WithValidator(sku="s")),
+        (Excluded, Excluded(sku="s")),
+        (Extras, Extras.model_validate({"sku": "s"})),
+        (Root, Root(1)),
+        (Data, Data()),
+    ],
+    ids=str,
+)
+def test_any_other_result_is_read_back_before_it_is_kept(kind: Any, value: Any) -> None:
+    assert not Values.of(kind)._shape._is_exact(value)
+
+
 # --- what it takes --------------------------------------------------------------------------------
 
 TAKEN = [
@@ -331,86 +486,6 @@ def test_the_exact_way_takes_the_usual_types(kind: Any, value: Any) -> None:
     assert check(ignoring, (value, 2), {})
 
 
-class WithValidator(BaseModel):
-    sku: str
-
-    @field_validator("sku")
-    @classmethod
-    def _upper(cls, sku: str) -> str:
-        return sku.upper()
-
-
-class WithSerializer(BaseModel):
-    sku: str
-
-    @model_serializer
-    def _written(self) -> dict[str, Any]:
-        return {"sku": self.sku + "!"}
-
-
-class WithComputed(BaseModel):
-    sku: str
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def twice(self) -> str:
-        return self.sku * 2
-
-
-class Excluded(BaseModel):
-    sku: str = Field(default="", exclude=True)
-
-
-class Extras(BaseModel):
-    model_config = ConfigDict(extra="allow")
-
-
-class Again(BaseModel):
-    model_config = ConfigDict(revalidate_instances="always")
-    sku: str = ""
-
-
-class Tree(BaseModel):
-    children: list[Tree] = []
-
-
-class Initialised(BaseModel):
-    sku: str
-
-    def __init__(self, **given: Any) -> None:
-        super().__init__(**given)
-
-
-class AfterInit(BaseModel):
-    sku: str
-
-    def model_post_init(self, context: Any, /) -> None:
-        self.sku += "!"
-
-
-class Root(RootModel[int]):
-    pass
-
-
-@dataclass
-class Data:
-    sku: str = ""
-
-
-class Point(NamedTuple):
-    x: int
-
-
-class Mixed(enum.Enum):
-    A = "a"
-    B = 1
-
-
-class Rights(enum.IntFlag):
-    R = 1
-    W = 2
-
-
 LEFT = [
     Any,
     bytes,
@@ -441,6 +516,7 @@ LEFT = [
     Data,
     Point,
     Mixed,
+    Huge,
     Rights,
 ]
 
@@ -611,7 +687,7 @@ def test_a_traceback_shows_its_lines() -> None:
         exact("p-1", 1 << 70)
     shown = "".join(traceback.format_exception(raised.value))
     assert "canonical = dumps(told_apart, None, SORTED)" in shown
-    assert "<semel: exact arguments of refund" in shown
+    assert "<semel: exact_arguments of refund" in shown
 
 
 def test_its_source_goes_with_it() -> None:

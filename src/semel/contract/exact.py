@@ -14,10 +14,12 @@ import builtins
 import itertools
 import keyword
 import linecache
+import math
 import re
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import orjson
@@ -44,7 +46,7 @@ ExactFunction = Callable[..., Exact | None]
 
 # What says that the general way has to answer: a call that does not fit the parameters, a text or number that
 # orjson does not write, a number that has no canonical form, a model without one of its fields.
-DECLINED = (TypeError, ValueError, LookupError, Inexact)
+DECLINED = (TypeError, ValueError, LookupError)
 
 # Each function has a file name of its own, so that a debugger shows its own source.
 _numbers = itertools.count(1)
@@ -93,28 +95,50 @@ def exact_function(
         return None
 
 
+def exact_check(schema: Mapping[str, Any], whose: str) -> Callable[[Any], bool] | None:
+    """Whether a result is exactly of its declared type, so that it reads back equal from what is stored.
+
+    None if nobody knows that of the type. What the check raises, a LookupError, means no.
+    """
+    try:
+        return _Writer([], plain=False, kept_only=True).check(kind_of(schema), whose)
+    except Inexact:
+        return None
+
+
 class _Writer:
     """Writes one function, and collects what its source names."""
 
-    def __init__(self, parameters: list[ExactParameter], plain: bool) -> None:
+    def __init__(self, parameters: list[ExactParameter], plain: bool, *, kept_only: bool = False) -> None:
         self._parameters = parameters
         self._plain = plain
-        self._taken = {each.name for each in parameters} | {_MARK, "exact_arguments"}
+        # A result has no canonical form, which would say which numbers are too large or none at all.
+        self._further = _NUMBERS if kept_only else {}
+        self._names = are_ascii if kept_only else keys.stand_for_themselves
+        self._taken = {each.name for each in parameters} | {_MARK, "exact_arguments", "is_exact", "value"}
         self._locals: dict[str, str] = {}
         self._objects: dict[str, Any] = {}
-        self._models: dict[type, tuple[str, list[str]]] = {}
+        self._helpers: dict[tuple[str, Kind], tuple[str, list[str]]] = {}
         if not all(_is_name(each.name) for each in parameters):
             raise Inexact
 
     # --- the whole --------------------------------------------------------------------------------
 
     def function(self, tool: str) -> ExactFunction:
-        lines = self._written(tool)
-        helpers = [line for _, written in self._models.values() for line in [*written, "", ""]]
+        made: ExactFunction = self._compiled("exact_arguments", self._written(tool), tool)
+        return made
+
+    def check(self, kind: Kind, whose: str) -> Callable[[Any], bool]:
+        lines = ["def is_exact(value):", f"    return not ({self._misfit(kind, 'value')})"]
+        made: Callable[[Any], bool] = self._compiled("is_exact", lines, whose)
+        return made
+
+    def _compiled(self, name: str, lines: list[str], whose: str) -> Any:
+        helpers = [line for _, written in self._helpers.values() for line in [*written, "", ""]]
         source = "\n".join([*helpers, *lines, ""])
-        file_name = f"<semel: exact arguments of {keys.printable(tool)}, {next(_numbers)}>"
+        file_name = f"<semel: {name} of {keys.printable(whose)}, {next(_numbers)}>"
         exec(compile(source, file_name, "exec"), self._objects)
-        made: ExactFunction = self._objects["exact_arguments"]
+        made = self._objects[name]
         linecache.cache[file_name] = (len(source), None, source.splitlines(keepends=True), file_name)
         weakref.finalize(made, linecache.cache.pop, file_name, None).atexit = False
         return made
@@ -157,16 +181,17 @@ class _Writer:
         return ", ".join([*positional, *(["*", *by_name] if by_name else [])])
 
     def _refusals(self, parameters: Iterable[ExactParameter]) -> list[str]:
-        written = [(self._misfit(each.kind, each.name)) for each in parameters]
-        return [line for misfit in written if misfit for line in (f"    if {misfit}:", "        return None")]
+        written = [
+            (f"    if {self._misfit(each.kind, each.name)}:", "        return None") for each in parameters
+        ]
+        return [line for pair in written for line in pair]
 
     def _later(self, each: ExactParameter, arguments: str, forms: str) -> list[str]:
         """An argument that may be left out, or stands behind one that may be."""
         if not each.required:
             self._check_default(each)
         misfit, copy, form = (write(each.kind, each.name) for write in (self._misfit, self._copy, self._form))
-        lines = [f"if {misfit}:", "    return None"] if misfit else []
-        lines.append(f"{arguments}[{each.name!r}] = {copy}")
+        lines = [f"if {misfit}:", "    return None", f"{arguments}[{each.name!r}] = {copy}"]
         if each.required or each.ignored:
             lines.append(f"{forms}[{each.name!r}] = {form}")
         else:
@@ -210,7 +235,7 @@ class _Writer:
         if _holds_model(each.kind) and each.default is not None:
             raise Inexact  # the tool may change it, and the next call would not equal it any more
         misfit = self._misfit(each.kind, _MARK)
-        if misfit and eval(misfit, self._objects, {_MARK: each.default}):
+        if eval(misfit, self._objects, {_MARK: each.default}):
             raise Inexact
         try:
             data = orjson.dumps({"v": self._default_form(each)})
@@ -238,34 +263,33 @@ class _Writer:
     # --- what is not exactly of its kind ----------------------------------------------------------
 
     def _misfit(self, kind: Kind, it: str) -> str:
-        """A condition that holds for values of another kind; empty for models, whose form says so."""
+        """A condition that holds for values that are not exactly of this kind."""
         match kind:
             case Leaf(of, unless):
                 outer = f"{self._builtin('type')}({it}) is not {self._type(of)}"
-                return " or ".join([outer, *(self._condition(each, it) for each in unless)])
+                conditions = (*unless, *self._further.get(of, ()))
+                return " or ".join([outer, *(self._condition(each, it) for each in conditions)])
             case Choice(leaves):
                 return " and ".join(_grouped(self._misfit(leaf, it)) for leaf in leaves)
             case Nullable(inner):
-                misfit = self._misfit(inner, it)
-                return f"{it} is not None and {_grouped(misfit)}" if misfit else ""
+                return f"{it} is not None and {_grouped(self._misfit(inner, it))}"
             case ListOf(item):
                 return self._misfit_of_container(list, it, item, it)
             case DictOf(member):
                 values = f"{it}.values()"
-                themselves = self._name("stand_for_themselves", keys.stand_for_themselves)
                 outer = self._misfit_of_container(dict, it, member, values)
-                return f"{outer} or not {themselves}({it})"
-        return ""
+                return f"{outer} or not {self._name(self._names.__name__, self._names)}({it})"
+            case ModelOf():
+                return self._misfit_of_model(kind, it)
 
     def _misfit_of_container(self, of: type, it: str, item: Kind, items: str) -> str:
         outer = f"{self._builtin('type')}({it}) is not {self._type(of)}"
         types = _bare_types(item)
-        if types is not None:
+        if types is not None and types.isdisjoint(self._further):
             only = self._name(f"only_{'_or_'.join(sorted(map(_spelled, types)))}", types)
             mapping, kind = self._builtin("map"), self._builtin("type")
             return f"{outer} or not {only}.issuperset({mapping}({kind}, {items}))"
-        misfit = self._misfit(item, _MARK)
-        return f"{outer} or {self._builtin('any')}({misfit} for {_MARK} in {items})" if misfit else outer
+        return f"{outer} or {self._builtin('any')}({self._misfit(item, _MARK)} for {_MARK} in {items})"
 
     def _condition(self, condition: Condition, it: str) -> str:
         than = condition.than
@@ -302,7 +326,7 @@ class _Writer:
                 name = self._local("name")
                 return it if form == _MARK else f"{{{name}: {form} for {name}, {_MARK} in {it}.items()}}"
             case ModelOf():
-                return f"{self._model(kind)}({it})"
+                return self._form_of_model(kind, it)
 
     def _leaf_form(self, of: type, it: str) -> str:
         if type(of) is not type:  # an Enum, which orjson writes by its value
@@ -310,33 +334,45 @@ class _Writer:
         form = keys.leaf_form(of)
         return it if form is None else f"{self._name(f'form_of_{_spelled(of)}', form)}({it})"
 
-    def _model(self, kind: ModelOf) -> str:
-        """The name of a function that gives the form of a model, or raises Inexact."""
-        if kind.type in self._models:
-            return self._models[kind.type][0]
-        name = self._name(f"form_of_{_spelled(kind.type)}", kind)
-        inexact = self._name("Inexact", Inexact)
-        its_type, length = self._builtin("type"), self._builtin("len")
+    def _form_of_model(self, kind: ModelOf, it: str) -> str:
+        fields = self._local("fields")
+        forms = [(name, f"{fields}[{name!r}]", inner) for name, inner in kind.fields]
+        written = [(name, value, self._form(inner, value)) for name, value, inner in forms]
+        others = ", ".join(f"{name!r}: {form}" for name, value, form in written if form != value)
+        if not others:
+            return f"{it}.__dict__"
+
+        def write(name: str) -> list[str]:
+            return [f"def {name}({fields}):", f"    return {{**{fields}, {others}}}"]
+
+        return f"{self._helper('form_of', kind, write)}({it}.__dict__)"
+
+    def _misfit_of_model(self, kind: ModelOf, it: str) -> str:
         model, fields = self._local("model"), self._local("fields")
-        lines = [
-            f"def {name}({model}):",
-            f"    if {its_type}({model}) is not {self._type(kind.type)}:",
-            f"        raise {inexact}",
-            f"    {fields} = {model}.__dict__",
-            # Cached properties live there too.
-            f"    if {length}({fields}) != {len(kind.fields)}:",
-            f"        raise {inexact}",
-        ]
-        others = []
-        for field, inner in kind.fields:
-            value = f"{fields}[{field!r}]"
-            misfit, form = self._misfit(inner, value), self._form(inner, value)
-            # Looked up in any case, because one that is missing is no such model.
-            lines += [f"    if {misfit}:", f"        raise {inexact}"] if misfit else []
-            others += [f"{field!r}: {form}"] if form != value else []
-        lines.append(f"    return {{**{fields}, {', '.join(others)}}}" if others else f"    return {fields}")
-        self._models[kind.type] = (name, lines)
-        return name
+
+        def write(name: str) -> list[str]:
+            its_type, length = self._builtin("type"), self._builtin("len")
+            lines = [
+                f"def {name}({model}):",
+                f"    if {its_type}({model}) is not {self._type(kind.type)}:",
+                "        return True",
+                f"    {fields} = {model}.__dict__",
+                # Cached properties live there too.
+                f"    if {length}({fields}) != {len(kind.fields)}:",
+                "        return True",
+            ]
+            for field, inner in kind.fields:
+                lines += [f"    if {self._misfit(inner, f'{fields}[{field!r}]')}:", "        return True"]
+            return [*lines, "    return False"]
+
+        return f"{self._helper('is_no', kind, write)}({it})"
+
+    def _helper(self, purpose: str, kind: ModelOf, write: Callable[[str], list[str]]) -> str:
+        """The name of a function about a model, written once."""
+        if (purpose, kind) not in self._helpers:
+            name = self._name(f"{purpose}_{_spelled(kind.type)}", (purpose, kind))
+            self._helpers[purpose, kind] = name, write(name)
+        return self._helpers[purpose, kind][0]
 
     # --- copies -----------------------------------------------------------------------------------
 
@@ -368,7 +404,7 @@ class _Writer:
     def _name(self, wanted: str, thing: Any) -> str:
         """A name for this object in the source: the wanted one, unless something else has it."""
         name = wanted
-        while name in self._taken or (name in self._objects and self._objects[name] is not thing):
+        while name in self._taken or not _same(self._objects.get(name, thing), thing):
             name += "_"
         self._objects[name] = thing
         return name
@@ -385,6 +421,23 @@ class _Writer:
 
 
 _ABSENT: Any = object()
+
+
+# Numbers of which nobody knows here whether they read back equal from what is stored.
+_NUMBERS: Mapping[type, tuple[Condition, ...]] = {
+    int: (Condition("not -0x8000_0000_0000_0000 <= {it} <= 0xFFFF_FFFF_FFFF_FFFF", 0),),
+    float: (Condition("not {than}({it})", math.isfinite, "isfinite"),),
+    Decimal: (Condition("not {it}.is_finite()", 0),),
+}
+
+
+def are_ascii(names: Iterable[Any]) -> bool:
+    """Whether all keys of a dict are text without surrogates, which pydantic writes as something else."""
+    return all(type(name) is str and name.isascii() for name in names)
+
+
+def _same(one: Any, other: Any) -> bool:
+    return one is other or (type(one) is type(other) is frozenset and one == other)
 
 
 def _spelled(kind: type) -> str:

@@ -17,7 +17,7 @@ from uuid import UUID
 
 
 class Inexact(Exception):
-    """There is no kind for this schema, or this value is not exactly of its kind."""
+    """There is no kind for this schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +154,14 @@ def _enum(schema: Schema) -> Leaf:
     usual = type(kind) is EnumMeta and not issubclass(kind, Flag)
     if not usual or kind.__eq__ not in (object.__eq__, str.__eq__, int.__eq__):
         raise Inexact
-    values = {type(member.value) for member in members}
-    if values not in ({str}, {int}):
-        raise Inexact
-    return Leaf(kind)
+    values = [member.value for member in members]
+    if {type(value) for value in values} == {str} or all(_is_small(value) for value in values):
+        return Leaf(kind)
+    raise Inexact
+
+
+def _is_small(value: Any) -> bool:
+    return type(value) is int and -(1 << 63) <= value < 1 << 63
 
 
 def _nullable(schema: Schema) -> Kind:
