@@ -258,7 +258,9 @@ def _invoke(entering: Entering, arguments: dict[str, Any]) -> Any:
     contract = entering.contract
     if contract.key_parameters:
         assert type(entering) is Call, "who keeps no record has no key"
-        arguments = arguments | dict.fromkeys(contract.key_parameters, entering.key)
+        arguments = arguments.copy()
+        for name in contract.key_parameters:
+            arguments[name] = entering.key
     if contract.arguments.takes_self:
         return contract.function(entering.instance, **arguments)
     return contract.function(**arguments)

@@ -55,6 +55,7 @@ from semel.kernel.record import (
     amendable,
     closed,
     doubtful,
+    new,
     ours,
     settled_by,
 )
@@ -165,7 +166,7 @@ def guarded(call: Call) -> Deciding:
         if isinstance(value, _SAID_HOW):
             return (yield from _said_how(call, record, value, secrets))
         outcome = stored_value(contract, value, secrets)
-        settle = Settle(call.at, record.token, _DONE, outcome, contract.window_us)
+        settle = new(Settle, (call.at, record.token, _DONE, outcome, contract.window_us, ""))
         try:
             reply = yield settle
         except BaseException as error:
@@ -224,22 +225,24 @@ def _claim(call: Call) -> Claim:
     # All from one draw, which costs as much as three: nobody learns the token from an id.
     chance = clock.token(2 if approval is None else 3)
     token = owner.token_of(chance[:16])
-    # By position, because naming eleven fields takes twice as long as filling them.
-    request = CallRequest(
-        call.at,
-        "rec_" + chance[16:32].hex(),
-        contract.name,
-        contract.version,
-        call.fingerprint,
-        compact(_stored_arguments(call)),
-        ledger.sightings.terms(contract),
-        "" if step is None else step.conversation,
-        "[]" if step is None else step.path_text,
-        "" if step is None else step.principal,
-        "" if approval is None else "job_" + chance[32:].hex(),
+    request = new(
+        CallRequest,
+        (
+            call.at,
+            "rec_" + chance[16:32].hex(),
+            contract.name,
+            contract.version,
+            call.fingerprint,
+            compact(_stored_arguments(call)),
+            ledger.sightings.terms(contract),
+            "" if step is None else step.conversation,
+            "[]" if step is None else step.path_text,
+            "" if step is None else step.principal,
+            "" if approval is None else "job_" + chance[32:].hex(),
+        ),
     )
     if approval is None:
-        return Claim(request, token, contract.lease_us)
+        return new(Claim, (request, token, contract.lease_us, False))
     # An approval given in the last minute can still be used for as long as the window.
     open_us = approval.expires_us() + contract.window_us
     return Claim(request, token, open_us, waiting=True)

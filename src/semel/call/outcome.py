@@ -37,7 +37,7 @@ def stored_value(contract: Contract, value: Any, secrets: Sequence[str] = ()) ->
 
 def compact(data: bytes) -> bytes:
     """The same bytes in a buffer of their length: orjson's own is kilobytes longer."""
-    return bytes(memoryview(data))
+    return b"%b" % data
 
 
 def stored_error(failure: ToolError, secrets: list[str]) -> bytes:

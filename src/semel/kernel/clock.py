@@ -7,6 +7,8 @@ import os
 import random
 import time
 from datetime import UTC, datetime, timedelta
+from os import urandom
+from time import time_ns
 from typing import Protocol, overload
 
 
@@ -56,11 +58,11 @@ class SystemClock:
     """The machine's own clock and randomness."""
 
     runs = True
-    now_us = staticmethod(lambda: time.time_ns() // 1000)
+    now_us = staticmethod(lambda: time_ns() // 1000)
     monotonic = staticmethod(time.monotonic)
     sleep = staticmethod(time.sleep)
     random = staticmethod(_generator.random)
-    token = staticmethod(lambda times=1: os.urandom(16 * times))
+    token = staticmethod(lambda times=1: urandom(16 * times))
 
     async def asleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -93,6 +93,11 @@ class Record(NamedTuple):
     by: str
 
 
+# Makes a named tuple of a tuple: `new(Reply, (record, now_us, True))`. Their own constructor is a Python
+# function around this and takes twice as long, which a call would pay for eight times.
+new = tuple.__new__
+
+
 # --- commands: what a store is asked to do --------------------------------------------------------
 
 
@@ -242,15 +247,15 @@ def _claim(record: Record | None, command: Any, now_us: int) -> Record | None:
         else:
             return None
     ends_at, fence = now_us + command.lease_us, next_fence(fence, now_us)
-    # By position, in the order of Record: naming the fields takes twice as long as filling them.
     if command.waiting:
         state, token = _WAITING, command.token
         return Record(
             request, state, token, fence, attempts, 0, created_at, None, None, None, ends_at, None, "", ""
         )
     state, token, attempts = _PENDING, command.token, attempts + 1
-    return Record(
-        request, state, token, fence, attempts, 1, created_at, now_us, ends_at, None, None, None, "", ""
+    return new(
+        Record,
+        (request, state, token, fence, attempts, 1, created_at, now_us, ends_at, None, None, None, "", ""),
     )
 
 
@@ -284,21 +289,24 @@ def _renew(record: Record, command: Renew, now_us: int) -> Record | None:
 def _settle(record: Record, command: Settle, now_us: int) -> Record | None:
     if record.token != command.token or record.state not in UNSETTLED:
         return None
-    return Record(
-        record.request,
-        command.state,
-        record.token,
-        record.fence,
-        record.attempts,
-        record.entries,
-        record.created_at,
-        record.entered_at,
-        None,
-        now_us,
-        None if command.window_us is None else now_us + command.window_us,
-        command.outcome,
-        "",
-        command.by,
+    return new(
+        Record,
+        (
+            record.request,
+            command.state,
+            record.token,
+            record.fence,
+            record.attempts,
+            record.entries,
+            record.created_at,
+            record.entered_at,
+            None,
+            now_us,
+            None if command.window_us is None else now_us + command.window_us,
+            command.outcome,
+            "",
+            command.by,
+        ),
     )
 
 

@@ -17,7 +17,7 @@ from semel.contract.exact import Exact
 from semel.contract.transaction import Transaction
 from semel.errors import StoreUnavailable
 from semel.kernel.keys import Key
-from semel.kernel.record import Address, Record
+from semel.kernel.record import Address, Record, new
 from semel.kernel.waiting import WaitingThreads, is_reserved
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Call:
         self.contract = contract
         self.ledger = ledger
         self.key = key
-        self.at = Address(ledger.tenant, SCOPE, key)
+        self.at = new(Address, (ledger.tenant, SCOPE, key))
         self.arguments = arguments  # they fit the contract
         self.exact = exact  # the same, if all have exactly their declared types
         self.canonical = canonical

@@ -21,6 +21,7 @@ from semel.kernel.record import (
     apply,
     closed,
     effective_state,
+    new,
     sweep,
     unsettled_only,
 )
@@ -93,7 +94,7 @@ class MemoryStore(Store):
                 if self.audit and (event := kind_of(before, after, command)):
                     self._history.append((event, after, now_us))
             self.waiters.wake(at)
-            return Reply(after, now_us, True)
+            return new(Reply, (after, now_us, True))
 
     def _put(self, at: Address, record: Record) -> None:
         self._records[at] = record
