@@ -213,6 +213,7 @@ def _settled_before(call: Call, reply: Reply) -> Settled | None:
     """What a look at the key says, if the claim would be answered with the same; raises what that would."""
     record = reply.record
     if record is None or record.state not in SETTLED or closed(record, reply.now_us):
+        call.ledger.expects_settlements = False
         return None
     call.record = record
     _check_same_action(call, record)
@@ -739,6 +740,7 @@ def in_doubt_error(contract: Contract, text: str | None = None) -> errors.CallEr
 
 def replay(call: Call, record: Record, now_us: int) -> Any:
     """What the settled record says, as the first caller got it."""
+    call.ledger.expects_settlements = True
     _remember(call, record, now_us)
     call.replayed = True
     call.ledger.counters.replayed(record, now_us)

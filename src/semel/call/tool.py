@@ -73,7 +73,8 @@ class Tool:
         # Nothing is made before the cache was asked.
         step, contract = visit.step, self.contract
         ledger = step.ledger
-        ledger.tool_names.admit(contract)
+        if ledger.tool_names.functions.get(contract.frame) is not contract.function_name:
+            ledger.tool_names.admit(contract)
         digits = derive_digits(step.seed, contract.frame, exact[1])
         now_us = ledger.clock.now_us()
         record = ledger.cache.get(digits, now_us)
@@ -259,7 +260,7 @@ class Tool:
         call = Call(
             contract, ledger, key, arguments, exact, canonical, instance, step, current_call(), open_calls
         )
-        call.looks_first = ledger.store.looks_first and not self.is_async
+        call.looks_first = ledger.expects_settlements and ledger.store.looks_first and not self.is_async
         return call
 
     def _key(self, ledger: Ledger, visit: Visit | None, given: str | None, canonical: bytes) -> Key:

@@ -23,6 +23,7 @@ _CONFIG = ConfigDict(ser_json_inf_nan="constants", ser_json_bytes="base64", val_
 
 # Stands before what pydantic wrote. orjson would read its NaN not at all and its large integers as floats.
 FOR_PYDANTIC = b" "
+_FOR_PYDANTIC = FOR_PYDANTIC[0]
 
 # What orjson writes as it reads it back, or raises.
 _EASY = frozenset({str, int, bool, type(None)})
@@ -122,7 +123,7 @@ class Values:
     def load(self, data: bytes) -> Any:
         """The stored result, a fresh object each time; raises ValueError for damaged data."""
         shape = self._shape
-        if shape.fits is not None and data[:1] != FOR_PYDANTIC:
+        if shape.fits is not None and not (data and data[0] == _FOR_PYDANTIC):
             return orjson.loads(data)
         return shape.validator.validate_json(data, **READ)
 

@@ -67,6 +67,9 @@ class Ledger:
         self.tenant = tenant
         self.clock = store.clock
         self.cache = SettledCache()
+        # Whether a call looks for a settlement before it claims, where the store says that this is worth it:
+        # if the last one found one. A process that begins may be one that resumes.
+        self.expects_settlements = True
         self.counters = AnswerCounters()
         self.tool_names = ToolNames()
         self.sweeper = Sweeper(store, self.chores)

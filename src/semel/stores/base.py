@@ -200,8 +200,8 @@ class Store(ABC):
         """
 
     looks_first: bool = False
-    """Whether a look costs little beside a claim: then a synchronous caller looks for a settlement first, and
-    makes its claim only if there is none."""
+    """Whether a look costs little beside a claim: then a synchronous caller that expects a settlement looks
+    for it first, and makes its claim only if there is none."""
 
     transactional: bool = False
     """Whether a tool may write into the database of the records, in one transaction with its settlement."""
