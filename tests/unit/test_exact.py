@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import (
     AfterValidator,
@@ -379,6 +379,7 @@ def calls(draw: st.DrawFn) -> tuple[Arguments, tuple[Any, ...], dict[str, Any]]:
     return arguments, args, kwargs
 
 
+@settings(max_examples=300)
 @given(calls())
 def test_the_exact_way_gives_what_the_general_way_gives(call: Any) -> None:
     check(*call)
@@ -484,6 +485,13 @@ def test_the_exact_way_takes_the_usual_types(kind: Any, value: Any) -> None:
     assert check(arguments, (value, 2), {})
     ignoring = Arguments.of(tool_of([parameter("value", kind), parameter("n", int)]), ignore=("value",))
     assert check(ignoring, (value, 2), {})
+
+
+@pytest.mark.parametrize("default", [1, True, 0, False, 1.0, "1"])
+@pytest.mark.parametrize("value", [1, True, 0, False, 1.0, -0.0, "1"])
+def test_an_argument_equals_its_default_only_if_it_is_of_the_same_type(default: Any, value: Any) -> None:
+    arguments = Arguments.of(tool_of([parameter("value", bool | int | float | str, default)]))
+    assert check(arguments, (value,), {})
 
 
 LEFT = [

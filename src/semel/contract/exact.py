@@ -18,9 +18,8 @@ import math
 import re
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -55,8 +54,7 @@ _MARK = "it"
 _BACKSLASH = ord("\\")
 
 
-@dataclass(frozen=True, slots=True)
-class ExactParameter:
+class ExactParameter(NamedTuple):
     name: str
     kind: Kind
     positional: bool

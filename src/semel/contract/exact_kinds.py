@@ -8,11 +8,10 @@ validator or serializer of its own, has no kind.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import EnumMeta, Flag
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 
@@ -20,8 +19,7 @@ class Inexact(Exception):
     """There is no kind for this schema."""
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(NamedTuple):
     """What keeps a value of the right type from being taken: a condition on `it`, compared with `than`."""
 
     text: str
@@ -29,40 +27,34 @@ class Condition:
     name: str = ""  # of `than` in the source
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
+class Leaf(NamedTuple):
     """Values of one type that hold no others."""
 
     type: type
     unless: tuple[Condition, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """A value of one of these."""
 
     leaves: tuple[Leaf, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Nullable:
+class Nullable(NamedTuple):
     inner: Kind
 
 
-@dataclass(frozen=True, slots=True)
-class ListOf:
+class ListOf(NamedTuple):
     item: Kind
 
 
-@dataclass(frozen=True, slots=True)
-class DictOf:
+class DictOf(NamedTuple):
     """By names that are text."""
 
     member: Kind
 
 
-@dataclass(frozen=True, slots=True)
-class ModelOf:
+class ModelOf(NamedTuple):
     """A pydantic model without validators, serializers, aliases of meaning, or extra fields."""
 
     type: type

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from semel.call.cache import SettledCache
 from semel.call.drive import current_call
@@ -15,15 +15,15 @@ from semel.contract.tool_names import ToolNames
 from semel.errors import OpenError
 from semel.kernel.clock import SYSTEM, Clock
 from semel.kernel.durations import Duration, microseconds
+from semel.ledger import beyond
 from semel.ledger.catalogue import Sightings
 from semel.ledger.closing import Closing
 from semel.ledger.counters import AnswerCounters
 from semel.ledger.keeper import Keeper
 from semel.ledger.records import Records
 from semel.ledger.running import Running
-from semel.ledger.sweep import Chore, Sweeper
+from semel.ledger.sweep import Sweeper
 from semel.questions.approvals import Approvals
-from semel.questions.change import WhatFollows
 from semel.stores.urls import open_store
 
 if TYPE_CHECKING:
@@ -56,11 +56,6 @@ def url_of_store(given: str | None) -> str:
 class Ledger:
     """Steps and conversations, records and approvals of one tenant. `with` and `async with` close it."""
 
-    # What a store keeps beyond records and questions is no business of a ledger, but decisions and sweeps
-    # touch it. Who puts the library together (semel/__init__.py) hands over what knows of it.
-    follows: ClassVar[WhatFollows]
-    chores: ClassVar[Sequence[Chore]]
-
     def __init__(self, store: Store, *, tenant: str = "default") -> None:
         _check_tenant(tenant)
         self.store = store
@@ -72,12 +67,13 @@ class Ledger:
         self.expects_settlements = True
         self.counters = AnswerCounters()
         self.tool_names = ToolNames()
-        self.sweeper = Sweeper(store, self.chores)
+        follows, chores = beyond.parts()
+        self.sweeper = Sweeper(store, chores)
         self.running = Running()
         self.keeper = Keeper(store, self.counters, self.sweeper, self.running)
         self._closing = Closing(store, self.keeper, self.running)
         self.sightings = self.keeper.sightings = Sightings(store, tenant, self.keeper.notice)
-        self.approvals = Approvals(store, tenant, self.follows, self.keeper.notice)
+        self.approvals = Approvals(store, tenant, follows, self.keeper.notice)
         self.records = Records(store, tenant, self.keeper.notice, self.sightings.contract_of)
 
     @property
