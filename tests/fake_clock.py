@@ -55,6 +55,6 @@ class FakeClock:
         with self._lock:
             return self._chance.random()
 
-    def token(self) -> bytes:
+    def token(self, times: int = 1) -> bytes:
         with self._lock:
-            return self._chance.randbytes(16)
+            return self._chance.randbytes(16 * times)

@@ -100,8 +100,8 @@ class FakeClock:
     def random(self) -> float:
         return 0.5
 
-    def token(self) -> bytes:
-        return SYSTEM.token()
+    def token(self, times: int = 1) -> bytes:
+        return SYSTEM.token(times)
 
 
 # --- stores that misbehave ------------------------------------------------------------------------
@@ -117,6 +117,7 @@ class WrappedStore(Store):
         self.audit = inner.audit
         self.lanes = inner.lanes
         self.transactional = inner.transactional
+        self.looks_first = inner.looks_first
         self.settle_wait_s = inner.settle_wait_s
         self.waiters = inner.waiters
 

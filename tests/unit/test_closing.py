@@ -119,6 +119,26 @@ def test_what_does_not_end_in_time_is_in_doubt_at_once_and_says_why(real, held, 
         assert "closed" in answer.message
 
 
+def test_a_call_that_has_its_key_when_the_ledger_closes_enters_no_tool_and_gives_it_back(
+    kind, tmp_path, clock
+):
+    class ClosedAfterTheClaim(FlakyStore):
+        def after(self, name: str) -> None:
+            if name == "claim":
+                with beside(lambda: ledger.close("1ms")):
+                    pass
+
+    @declared()
+    def pay(to: str) -> str:
+        raise AssertionError("the ledger is closed")
+
+    ledger = Ledger(ClosedAfterTheClaim(kind.open(tmp_path, clock, True)))
+    assert refused_as_closed(ledger, pay, "a")
+    if kind.name == "sqlite":
+        with Ledger(kind.open(tmp_path, clock, True)) as after:
+            assert [record.state for record in after.records.list(scope="tool")] == [State.RELEASED]
+
+
 def test_a_tool_that_calls_another_one_while_the_ledger_closes_is_served(real):
     inside, closing = threading.Event(), threading.Event()
 

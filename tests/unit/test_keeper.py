@@ -1,6 +1,7 @@
 """In the background: signs of life, writes put off, counts, and the sweep."""
 
 import asyncio
+import os
 import threading
 
 import pytest
@@ -77,6 +78,21 @@ def test_nothing_is_renewed_after_the_tool_ended(ledger, clock):
     clock.advance("30s")
     ledger.keeper.run_once()
     assert state(ledger) == "in_doubt"
+
+
+def test_a_forked_child_does_not_renew_the_lease_of_the_call_that_forked_it(ledger):
+    def renewals() -> int:
+        return sum(call.renewed for call in ledger.running.calls)
+
+    @declared()
+    def pay(to: str) -> int:
+        child = os.fork()
+        if child == 0:
+            os._exit(renewals())
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) * 10 + renewals()
+
+    with a_step(ledger):
+        assert pay("a") == 1, "the parent renews it, the child does not"
 
 
 def test_a_store_that_is_away_for_a_while_does_not_cost_the_lease(shaky, flaky, clock):

@@ -89,12 +89,15 @@ _KINDS: dict[type, str] = {
 }
 
 
+_ASKED_FIRST = State.WAITING
+
+
 def kind_of(before: Record | None, after: Record, command: Command) -> str:
     """The kind of event that a transition makes; empty for a renewal, which only moves the lease."""
     kind = type(command)
     if kind is Renew:
         return "" if before is None or before.state is after.state else REVIVED
-    return ASKED if after.state is State.WAITING else _KINDS[kind]
+    return ASKED if after.state is _ASKED_FIRST else _KINDS[kind]
 
 
 def of(before: Record | None, after: Record, command: Command, now_us: int) -> Event | None:

@@ -33,7 +33,7 @@ class SettledCache:
             entry = self._old.get(key)
             if entry is None:
                 return None
-            self._keep(key, entry)
+            self.put(key, *entry)
         record, until_us = entry
         if until_us is not None and until_us <= now_us:
             return None
@@ -41,13 +41,10 @@ class SettledCache:
 
     def put(self, key: str, record: Record, until_us: int | None) -> None:
         """Keep a settled record until `until_us` by the clock that `get` is asked with."""
-        self._keep(key, (record, until_us))
-
-    def _keep(self, key: str, entry: tuple[Record, int | None]) -> None:
-        size = len(entry[0].request.arguments) + len(entry[0].outcome or b"")
+        size = len(record.request.arguments) + (len(record.outcome) if record.outcome else 0)
         if size > self._bytes_max // 64:
             return  # one very large record would push out all others
         if len(self._young) >= self._records_max or self._bytes + size > self._bytes_max:
             self._old, self._young, self._bytes = self._young, {}, 0
-        self._young[key] = entry
+        self._young[key] = record, until_us
         self._bytes += size

@@ -1,7 +1,8 @@
 """Wishes, and two drivers that carry them out: `drive` by calling, `adrive` by awaiting.
 
-A decider (guard.py) is a generator: it yields a wish, which is a store command or one of those below, and
-receives the answer. So what is decided is written once, and nothing of it runs on a hidden event loop.
+A decider (guard.py) is a generator: it yields a wish and receives the answer. A wish is a store command, one
+of those below, or a call itself: run its tool, and the answer is what that returns. So what is decided is
+written once, and nothing of it runs on a hidden event loop.
 """
 
 from __future__ import annotations
@@ -21,21 +22,18 @@ from semel.contract.transaction import Transaction
 from semel.kernel import owner
 from semel.kernel.clock import Clock
 from semel.kernel.keys import Key
-from semel.kernel.record import Address, Command, Look, Reply, Settle, State
-from semel.ledger.running import Attempt
+from semel.kernel.record import Address, Claim, Command, Look, Reply, Settle, State
+from semel.ledger.running import Call
 from semel.stores.base import Query, Store
 
 
-class Enter(NamedTuple):
-    """Run the tool; the answer is what it returns."""
+class Unrecorded(NamedTuple):
+    """A call of a tool that keeps no record."""
 
     contract: Contract
-    instance: Any
     arguments: dict[str, Any]
-    key: Key | None
-    fence: int
-    opened: list[Transaction]  # where the tool's transaction is noted, for whoever has to end it
-    attempt: Attempt | None = None  # the call that it is, or is part of
+    instance: Any
+    outer: Call | None  # the recorded call whose tool made it
 
 
 class Entered(NamedTuple):
@@ -78,15 +76,9 @@ class Elapsed(NamedTuple):
     """The answer is the clock's seconds, for measuring a wait."""
 
 
-class Answer(NamedTuple):
-    """The value of a call, and whether it is an earlier one's."""
-
-    value: Any
-    replayed: bool
-
-
-Wish = Command | Query[Any] | Enter | CommitEffect | Ask | Pause | Await | Elapsed
-Deciding = Generator[Wish, Any, Answer]
+Entering = Call | Unrecorded
+Wish = Command | Query[Any] | Entering | CommitEffect | Ask | Pause | Await | Elapsed
+Deciding = Generator[Wish, Any, Any]
 
 ELAPSED = Elapsed()
 
@@ -94,8 +86,8 @@ ELAPSED = Elapsed()
 _OWNER_LOOKED_AT_S = 0.5
 
 
-def drive(deciding: Deciding, store: Store | None, clock: Clock) -> Answer:
-    """Carry out the decider's wishes by calling."""
+def drive(deciding: Deciding, store: Store | None, clock: Clock) -> Any:
+    """What the decider returns, its wishes being carried out by calling."""
     send: Callable[[Any], Wish] = deciding.send
     answer: Any = None
     try:
@@ -104,38 +96,47 @@ def drive(deciding: Deciding, store: Store | None, clock: Clock) -> Answer:
             send = deciding.send
             kind = type(wish)
             try:
-                if kind is Elapsed:
-                    answer = clock.monotonic()
-                elif kind is Enter:
-                    answer = (
-                        _enter_in_transaction(_of(store), wish)
-                        if wish.contract.transaction_parameters
-                        else _enter(wish)
-                    )
-                elif kind is Pause:
-                    answer = clock.sleep(wish.seconds)  # type: ignore[func-returns-value]
-                elif kind is Await:
-                    answer = _await_change(_of(store), clock, wish)  # type: ignore[func-returns-value]
-                elif kind is Ask:
-                    answer = _ask(wish)
-                elif kind is CommitEffect:
-                    answer = wish.transaction.settle(wish.settle)
-                elif isinstance(wish, Query):
-                    answer = _of(store).ask(wish)
+                # First what every call wishes.
+                if kind is Claim or kind is Settle:
+                    assert store is not None
+                    answer = store.perform(wish)
+                elif kind is Call and not wish.contract.transaction_parameters:
+                    answer = _enter(wish, wish.passed)
                 else:
-                    answer = _of(store).perform(wish)
+                    answer = _carried_out(wish, store, clock)
             except BaseException as error:
                 send, answer = deciding.throw, error
     except StopIteration as stop:
-        value: Answer = stop.value
-        return value
+        return stop.value
     except BaseException:
         deciding.close()  # for an interrupt between its wish and the answer, which it did not see
         raise
 
 
-async def adrive(deciding: Deciding, store: Store | None, clock: Clock) -> Answer:
-    """Carry out the decider's wishes by awaiting."""
+def _carried_out(wish: Any, store: Store | None, clock: Clock) -> Any:
+    match wish:
+        case Elapsed():
+            return clock.monotonic()
+        case Call():
+            return _enter_in_transaction(_of(store), wish)
+        case Unrecorded():
+            return _enter(wish, wish.arguments)
+        case Pause(seconds):
+            return clock.sleep(seconds)
+        case Await():
+            return _await_change(_of(store), clock, wish)
+        case Ask():
+            return _ask(wish)
+        case CommitEffect(transaction, settle):
+            return transaction.settle(settle)
+        case Query():
+            return _of(store).ask(wish)
+        case _:
+            return _of(store).perform(wish)
+
+
+async def adrive(deciding: Deciding, store: Store | None, clock: Clock) -> Any:
+    """What the decider returns, its wishes being carried out by awaiting."""
     send: Callable[[Any], Wish] = deciding.send
     answer: Any = None
     try:
@@ -144,34 +145,42 @@ async def adrive(deciding: Deciding, store: Store | None, clock: Clock) -> Answe
             send = deciding.send
             kind = type(wish)
             try:
-                if kind is Elapsed:
-                    answer = clock.monotonic()
-                elif kind is Enter:
-                    answer = await (
-                        _aenter_in_transaction(_of(store), wish)
-                        if wish.contract.transaction_parameters
-                        else _aenter(wish)
-                    )
-                elif kind is Pause:
-                    answer = await clock.asleep(wish.seconds)  # type: ignore[func-returns-value]
-                elif kind is Await:
-                    answer = await _aawait_change(_of(store), clock, wish)  # type: ignore[func-returns-value]
-                elif kind is Ask:
-                    answer = await _aask(wish)
-                elif kind is CommitEffect:
-                    answer = await asyncio.to_thread(wish.transaction.settle, wish.settle)
-                elif isinstance(wish, Query):
-                    answer = await _of(store).aask(wish)
+                if kind is Claim or kind is Settle:
+                    assert store is not None
+                    answer = await store.aperform(wish)
+                elif kind is Call and not wish.contract.transaction_parameters:
+                    answer = await _aenter(wish, wish.passed)
                 else:
-                    answer = await _of(store).aperform(wish)
+                    answer = await _acarried_out(wish, store, clock)
             except BaseException as error:
                 send, answer = deciding.throw, error
     except StopIteration as stop:
-        value: Answer = stop.value
-        return value
+        return stop.value
     except BaseException:
         deciding.close()  # for an interrupt between its wish and the answer, which it did not see
         raise
+
+
+async def _acarried_out(wish: Any, store: Store | None, clock: Clock) -> Any:
+    match wish:
+        case Elapsed():
+            return clock.monotonic()
+        case Call():
+            return await _aenter_in_transaction(_of(store), wish)
+        case Unrecorded():
+            return await _aenter(wish, wish.arguments)
+        case Pause(seconds):
+            return await clock.asleep(seconds)
+        case Await():
+            return await _aawait_change(_of(store), clock, wish)
+        case Ask():
+            return await _aask(wish)
+        case CommitEffect(transaction, settle):
+            return await asyncio.to_thread(transaction.settle, settle)
+        case Query():
+            return await _of(store).aask(wish)
+        case _:
+            return await _of(store).aperform(wish)
 
 
 def _of(store: Store | None) -> Store:
@@ -182,7 +191,7 @@ def _of(store: Store | None) -> Store:
 # --- running the tool -----------------------------------------------------------------------------
 
 
-_running: ContextVar[Enter | None] = ContextVar("semel_running", default=None)
+_running: ContextVar[Entering | None] = ContextVar("semel_running", default=None)
 
 # The caller iterates or awaits them: their effect would come after the call was recorded as done.
 _LAZY = frozenset((CoroutineType, GeneratorType, AsyncGeneratorType, map, filter))
@@ -191,89 +200,93 @@ _LAZY = frozenset((CoroutineType, GeneratorType, AsyncGeneratorType, map, filter
 def current_key() -> Key | None:
     """The key of the tool that runs here."""
     running = _current()
-    return running.key if running else None
-
-
-def current_attempt() -> Attempt | None:
-    """The call whose tool runs here."""
-    running = _current()
-    return running.attempt if running else None
+    return running.key if type(running) is Call else None
 
 
 def current_fence() -> int | None:
     """The fence of the tool that runs here: it rises with every attempt of the key."""
     running = _current()
-    return running.fence if running else None
+    if running is None:
+        return None
+    return running.fence if type(running) is Call else 0
 
 
-def _current() -> Enter | None:
+def current_call() -> Call | None:
+    """The recorded call whose tool runs here, or has called the one that does."""
+    running = _running.get()
+    if running is None:
+        return None
+    call = running.outer if type(running) is Unrecorded else running
+    return call if type(call) is Call and call.token is not None else None
+
+
+def _current() -> Entering | None:
     """The tool that runs here; None if its call has ended, but an interrupt kept it from being unset."""
     running = _running.get()
-    if running is None or (running.attempt is not None and running.attempt.token is None):
-        return None
-    return running
+    call = running.outer if type(running) is Unrecorded else running
+    return None if call is not None and call.token is None else running  # type: ignore[union-attr]
 
 
-def _enter(wish: Enter) -> Any:
+def _enter(entering: Entering, arguments: dict[str, Any]) -> Any:
     outer = _running.get()
     try:
-        _running.set(wish)
-        value = _invoke(wish)
+        _running.set(entering)
+        value = _invoke(entering, arguments)
     finally:
-        _leave(wish, outer)
+        # A coroutine that is dropped is closed in another context, in which there is nothing to reset.
+        if _running.get() is entering:
+            _running.set(outer)
     if type(value) in _LAZY or type(value) is ToolResult:
-        _refuse_lazy(wish, value)
+        _refuse_lazy(entering, value)
     return value
 
 
-async def _aenter(wish: Enter) -> Any:
+async def _aenter(entering: Entering, arguments: dict[str, Any]) -> Any:
     outer = _running.get()
     try:
-        _running.set(wish)
-        value = await _invoke(wish)
+        _running.set(entering)
+        value = await _invoke(entering, arguments)
     finally:
-        _leave(wish, outer)
+        if _running.get() is entering:
+            _running.set(outer)
     if type(value) in _LAZY or type(value) is ToolResult:
-        _refuse_lazy(wish, value)
+        _refuse_lazy(entering, value)
     return value
 
 
-def _refuse_lazy(wish: Enter, value: Any) -> None:
+def _invoke(entering: Entering, arguments: dict[str, Any]) -> Any:
+    contract = entering.contract
+    if contract.key_parameters:
+        assert type(entering) is Call, "who keeps no record has no key"
+        arguments = arguments.copy()
+        for name in contract.key_parameters:
+            arguments[name] = entering.key
+    if contract.arguments.takes_self:
+        return contract.function(entering.instance, **arguments)
+    return contract.function(**arguments)
+
+
+def _refuse_lazy(entering: Entering, value: Any) -> None:
     """TypeError for a value that is work still to be done; it is ended as far as it was begun."""
     lazy = value.value if type(value) is ToolResult else value
     if type(lazy) is CoroutineType:
         lazy.close()
         raise TypeError("the tool returned a coroutine, which was not run: await it in an `async def`")
-    if type(lazy) in _LAZY and wish.contract.recorded:
+    if type(lazy) in _LAZY and entering.contract.recorded:
         if isinstance(lazy, GeneratorType):
             lazy.close()
         name = type(lazy).__name__
         raise TypeError(f"the tool returned a {name}, whose items were not made: return a list of them")
 
 
-def _leave(wish: Enter, outer: Enter | None) -> None:
-    # A coroutine that is dropped is closed in another context, in which there is nothing to reset.
-    if _running.get() is wish:
-        _running.set(outer)
-
-
-def _invoke(wish: Enter) -> Any:
-    contract, arguments = wish.contract, wish.arguments
-    if contract.key_parameters:
-        arguments = arguments | dict.fromkeys(contract.key_parameters, wish.key)
-    if contract.arguments.takes_self:
-        return contract.function(wish.instance, **arguments)
-    return contract.function(**arguments)
-
-
 # --- running the tool inside a transaction ---------------------------------------------------------
 
 
-def _enter_in_transaction(store: Store, wish: Enter) -> Entered:
+def _enter_in_transaction(store: Store, call: Call) -> Entered:
     transaction = store.begin(asynchronous=False)
-    wish.opened.append(transaction)
+    call.opened += (transaction,)
     try:
-        return Entered(_enter(_with(transaction, wish)), transaction)
+        return Entered(_enter(call, _with(transaction, call)), transaction)
     except errors.PartialSuccess as partly:
         return _part_done(partly, transaction)
     except BaseException:
@@ -281,11 +294,11 @@ def _enter_in_transaction(store: Store, wish: Enter) -> Entered:
         raise
 
 
-async def _aenter_in_transaction(store: Store, wish: Enter) -> Entered:
+async def _aenter_in_transaction(store: Store, call: Call) -> Entered:
     transaction = await _begun(store)
-    wish.opened.append(transaction)
+    call.opened += (transaction,)
     try:
-        return Entered(await _aenter(_with(transaction, wish)), transaction)
+        return Entered(await _aenter(call, _with(transaction, call)), transaction)
     except errors.PartialSuccess as partly:
         return _part_done(partly, transaction)
     except BaseException:
@@ -303,9 +316,8 @@ async def _begun(store: Store) -> Transaction:
         raise
 
 
-def _with(transaction: Transaction, wish: Enter) -> Enter:
-    given = dict.fromkeys(wish.contract.transaction_parameters, transaction)
-    return wish._replace(arguments=wish.arguments | given)
+def _with(transaction: Transaction, call: Call) -> dict[str, Any]:
+    return call.passed | dict.fromkeys(call.contract.transaction_parameters, transaction)
 
 
 def _part_done(partly: errors.PartialSuccess, transaction: Transaction) -> Entered:

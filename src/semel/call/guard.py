@@ -8,37 +8,42 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from semel import errors
 from semel.call.drive import (
     ELAPSED,
-    Answer,
     Ask,
     Await,
     CommitEffect,
     Deciding,
-    Enter,
     Entered,
+    Entering,
     Pause,
+    Unrecorded,
     Wish,
-    current_attempt,
 )
-from semel.call.outcome import error_text, recorded_error, replayed_value, stored_error, stored_value
-from semel.call.unfinished import OpenCalls
+from semel.call.outcome import (
+    compact,
+    error_text,
+    recorded_error,
+    replayed_value,
+    stored_error,
+    stored_value,
+)
 from semel.contract.contract import Contract
 from semel.contract.exception_meaning import Meaning, meaning
 from semel.contract.result import CannotTell, DidNotHappen, Happened, ToolError, ToolResult
 from semel.contract.transaction import ENDED_BY_TOOL, TransactionBroken
 from semel.kernel import owner
-from semel.kernel.keys import Key, fingerprint
+from semel.kernel.keys import fingerprint
 from semel.kernel.record import (
     OWNER_GONE,
     PROBE,
     SETTLED,
-    Address,
     CallRequest,
     Claim,
+    Look,
     Park,
     Record,
     Release,
@@ -48,39 +53,24 @@ from semel.kernel.record import (
     Settle,
     State,
     amendable,
+    closed,
     doubtful,
+    new,
     ours,
     settled_by,
 )
-from semel.ledger.running import Attempt
+from semel.ledger.running import Call, NeverEntered
 from semel.questions import approvals, calls
-
-if TYPE_CHECKING:
-    from semel.ledger.ledger import Ledger
 
 log = logging.getLogger("semel")
 
-SCOPE = "tool"
+# Looked up once: a member of an enumeration takes as long as a small object.
+_DONE = State.DONE
+
+# What a tool, or who entered it, says of the end in words of its own.
+_SAID_HOW = (ToolResult, Entered)
 
 _REFUSED_LATER = "The tool was refused now, but an earlier entry may have taken effect."
-
-
-class Call(NamedTuple):
-    """A call whose arguments fit and whose key is known."""
-
-    contract: Contract
-    ledger: Ledger
-    key: Key
-    at: Address
-    arguments: dict[str, Any]
-    canonical: bytes
-    instance: Any  # the `self` of a method, or None
-    conversation: str
-    step: str
-    principal: str
-    keep: bool  # whether its settlement may be kept in the process
-    attempt: Attempt
-    open_calls: tuple[OpenCalls, ...]  # of the numbered steps around it
 
 
 # --- the result of a claim ------------------------------------------------------------------------
@@ -129,139 +119,213 @@ ClaimResult = Ours | Settled | Waiting | Doubtful | Held
 
 
 def guarded(call: Call) -> Deciding:
-    """One guarded call from the claim to its answer; raises what the contract answers instead of a value."""
-    if call.contract.transaction_parameters:
-        _refuse_without_transactions(call)
-    running = call.ledger.running
-    running.refuse(call.attempt)
-    claim = _claim(call)
-    deadline = 0.0
+    """One guarded call from the claim to its answer; raises what the contract answers instead of a value.
+
+    What every first call does is written out here. Whatever else may happen has a function of its own.
+    """
+    contract, ledger = call.contract, call.ledger
+    running, keeper = ledger.running, ledger.keeper
+    _refuse(call)
     try:
-        running.calls.add(call.attempt)
-        while True:
-            match _claim_result(call, claim, (yield from _take(call, claim))):
-                case Ours() as claimed:
-                    return (yield from _perform(call, claimed))
-                case Settled(record, now_us):
-                    return replay(call, record, now_us)
-                case Waiting(record):
-                    answer = yield from _after_approval(call, record)
-                case Doubtful(record, now_us):
-                    answer = yield from _in_doubt(call, record, now_us)
-                case Held(record) if owner.is_gone(record.token):
-                    answer = yield from _after_death(call, record)
-                case Held() as held:
-                    deadline = deadline or (yield ELAPSED) + call.contract.wait_us / 1e6
-                    yield from _wait_for_owner(call, held, deadline)
-                    continue
-            if answer is not None:
-                return answer
-            # Someone else was quicker, or the key is free again: claim once more, as a new attempt.
-            claim = claim._replace(token=owner.token(call.ledger.clock))
+        running.calls.add(call)
+        call.fingerprint = fingerprint(contract.name, call.canonical)
+        if call.looks_first and (settled := _settled_before(call, (yield Look(call.at)))):
+            return replay(call, *settled)
+
+        # Make the key ours.
+        claim = _claim(call)
+        call.token = claim.token
+        try:
+            record, now_us, _ = yield claim
+        except errors.StoreUnavailable:
+            _give_back(call, claim.token)
+            raise
+        call.record = record
+        if not ours(record, claim):
+            held = yield from _met(call, claim, record, now_us)
+            if type(held) is Settled:
+                return replay(call, *held)
+            record, now_us = held
+
+        # Enter the tool under its fence, with a heartbeat.
+        if record.attempts > 1 or record.request.job_id:
+            call.passed = yield from _first_arguments(call, record)
+        # Read before the tool can change its arguments: secrets are struck out of the text of its error.
+        secrets = _secrets(call) if call.exact is None else []
+        call.fence = record.fence
+        try:
+            # Begun and ended inside, so that a call that is interrupted just there is not kept alive by it.
+            keeper.begin(call)
+            running.enter(call)
+            value = yield call
+            keeper.end(call)
+        except BaseException as error:
+            value = yield from _after_exception(call, record, now_us, error, secrets)
+
+        # Settle.
+        if isinstance(value, _SAID_HOW):
+            return (yield from _said_how(call, record, value, secrets))
+        outcome = stored_value(contract, value, secrets)
+        settle = new(Settle, (call.at, record.token, _DONE, outcome, contract.window_us, ""))
+        try:
+            reply = yield settle
+        except BaseException as error:
+            reply = yield from _finish_after(call, settle, error)
+        _check_settled(call, settle, reply)
+        if record.request.job_id:
+            yield from _end_job(call, record, _DONE)
+        return value
     except Exception:
         raise
     except BaseException as interrupt:
         _let_go(call, interrupt)
         raise
     finally:
-        running.calls.discard(call.attempt)
+        running.calls.discard(call)
         running.gone()
 
 
-def unrecorded(
-    contract: Contract, instance: Any, arguments: dict[str, Any], chance: Callable[[], float]
-) -> Deciding:
+def unrecorded(call: Unrecorded, chance: Callable[[], float]) -> Deciding:
     """A call of a tool that keeps no record: validated, tried again where that is declared, nothing else."""
-    enter = Enter(contract, instance, arguments, None, 0, [], current_attempt())
     try:
-        value = yield enter
-    except contract.transient as error:
-        value = yield from _further_tries(enter, error, chance, lambda _: True, lambda: arguments)
-    return Answer(value.unwrap() if isinstance(value, ToolResult) else value, replayed=False)
+        value = yield call
+    except call.contract.transient as error:
+        value = yield from _further_tries(call.contract, error, chance, lambda _: True, lambda: call)
+    return value.unwrap() if isinstance(value, ToolResult) else value
 
 
-def _refuse_without_transactions(call: Call) -> None:
+def _refuse(call: Call) -> None:
+    """Raises if this call must not begin: on this ledger not at all, or not now."""
     store = call.ledger.store
-    if not store.transactional:
+    if call.contract.transaction_parameters and not store.transactional:
         raise errors.ContractError(
             f"The tool {call.contract.name!r} takes a Transaction, which the {store.name} store "
             "cannot give; it did not run.",
             corrective_action="Open the ledger in the database that the tool writes to.",
         )
+    call.ledger.running.refuse(call)
 
 
 # --- claiming -------------------------------------------------------------------------------------
 
 
+def _settled_before(call: Call, reply: Reply) -> Settled | None:
+    """What a look at the key says, if the claim would be answered with the same; raises what that would."""
+    record = reply.record
+    if record is None or record.state not in SETTLED or closed(record, reply.now_us):
+        call.ledger.expects_settlements = False
+        return None
+    call.record = record
+    _check_same_action(call, record)
+    return Settled(record, reply.now_us)
+
+
 def _claim(call: Call) -> Claim:
-    contract, clock = call.contract, call.ledger.clock
-    # By position, because naming eleven fields takes twice as long as filling them.
-    request = CallRequest(
-        call.at,
-        "rec_" + clock.token().hex(),
-        contract.name,
-        contract.version,
-        fingerprint(contract.name, call.canonical),
-        _compact(contract.arguments.dump(call.arguments)),
-        call.ledger.sightings.terms(contract),
-        call.conversation,
-        call.step,
-        call.principal,
-        "job_" + clock.token().hex() if contract.approval else "",
+    contract, ledger, step = call.contract, call.ledger, call.step
+    clock, approval = ledger.clock, contract.approval
+    # All from one draw, which costs as much as three: nobody learns the token from an id.
+    chance = clock.token(2 if approval is None else 3)
+    token = owner.token_of(chance[:16])
+    request = new(
+        CallRequest,
+        (
+            call.at,
+            "rec_" + chance[16:32].hex(),
+            contract.name,
+            contract.version,
+            call.fingerprint,
+            compact(_stored_arguments(call)),
+            ledger.sightings.terms(contract),
+            "" if step is None else step.conversation,
+            "[]" if step is None else step.path_text,
+            "" if step is None else step.principal,
+            "" if approval is None else "job_" + chance[32:].hex(),
+        ),
     )
-    if contract.approval is None:
-        return Claim(request, owner.token(clock), contract.lease_us)
+    if approval is None:
+        return new(Claim, (request, token, contract.lease_us, False))
     # An approval given in the last minute can still be used for as long as the window.
-    open_us = contract.approval.expires_us() + contract.window_us
-    return Claim(request, owner.token(clock), open_us, waiting=True)
+    open_us = approval.expires_us() + contract.window_us
+    return Claim(request, token, open_us, waiting=True)
 
 
-def _compact(data: bytes) -> bytes:
-    """The same bytes in a buffer of their length: orjson's own is kilobytes longer."""
-    return bytes(memoryview(data))
+def _stored_arguments(call: Call) -> bytes:
+    arguments = call.contract.arguments
+    stored = None if call.exact is None else arguments.dump_exactly(call.exact)
+    return arguments.dump(call.arguments) if stored is None else stored
 
 
 def _take(call: Call, command: Claim | Retake) -> Generator[Wish, Any, Reply]:
     """The reply to a command that may make the key ours. Where it is lost, what may be ours is given back."""
-    call.attempt.begin(command.token)
+    call.begin(command.token)
     try:
         reply: Reply = yield command
-        call.attempt.record = reply.record
-        return reply
     except errors.StoreUnavailable:
-        # The tool was not entered, so nobody has to find out whether it was.
-        _defer(call, _release_of(call, command.token))
+        _give_back(call, command.token)
         raise
+    call.record = reply.record
+    return reply
 
 
-def _claim_result(call: Call, claim: Claim, reply: Reply) -> ClaimResult:
+def _give_back(call: Call, token: bytes) -> None:
+    """The reply to a claim was lost. The tool was not entered, so nobody has to find out whether it was."""
+    _defer(call, _release_of(call, token))
+
+
+def _met(
+    call: Call, claim: Claim, record: Record | None, now_us: int
+) -> Generator[Wish, Any, Ours | Settled]:
+    """Somebody was here before: what follows, until the key is ours or the call is settled."""
+    deadline = 0.0
+    while True:
+        match _claim_result(call, claim, record, now_us):
+            case Ours() | Settled() as result:
+                return result
+            case Waiting(waiting):
+                end = yield from _after_approval(call, waiting)
+            case Doubtful(doubtful, at_us):
+                end = yield from _in_doubt(call, doubtful, at_us)
+            case Held(held) if owner.is_gone(held.token):
+                end = yield from _after_death(call, held)
+            case Held() as held_by:
+                deadline = deadline or (yield ELAPSED) + call.contract.wait_us / 1e6
+                yield from _wait_for_owner(call, held_by, deadline)
+                record, now_us, _ = yield from _take(call, claim)
+                continue
+        if end is not None:
+            return end
+        # Someone else was quicker, or the key is free again: claim once more, as a new attempt.
+        claim = claim._replace(token=owner.token(call.ledger.clock))
+        record, now_us, _ = yield from _take(call, claim)
+
+
+def _claim_result(call: Call, claim: Claim, record: Record | None, now_us: int) -> ClaimResult:
     """What the key's record means for this call; raises if it is another action's, or waits for this call."""
-    record, now_us = reply.record, reply.now_us
     if ours(record, claim):
         return Ours(record, now_us)
     assert record is not None, "after a claim the key has a record, whoever's it is"
-    call.attempt.end()
-    _check_same_action(claim, record)
+    call.end()
+    _check_same_action(call, record)
     if record.state in SETTLED:
         return Settled(record, now_us)
     if record.state is State.WAITING:
         return Waiting(record)
     if record.lease_until is None or doubtful(record, now_us):
         return Doubtful(record, now_us)
-    if call.attempt.is_within(record.token):
+    if call.is_within(record.token):
         raise _waits_for_itself(call)
     return Held(record, max(0.001, (record.lease_until - now_us) / 1e6))
 
 
 def _let_go(call: Call, interrupt: BaseException) -> None:
     """An interrupted call holds no key: it gives back what it did not use, and leaves the rest in doubt."""
-    token = call.attempt.token
+    token = call.token
     if token is None:
         return
-    call.ledger.keeper.end(token)
-    call.attempt.roll_back()
-    if call.attempt.entered:
-        note = ENDED_BY_TOOL if call.attempt.broken else f"the call ended with {type(interrupt).__name__}"
+    call.ledger.keeper.end(call)
+    call.roll_back()
+    if call.entered:
+        note = ENDED_BY_TOOL if call.broken else f"the call ended with {type(interrupt).__name__}"
         _submit(call, Park(call.at, token, note))
     else:
         _submit(call, _release_of(call, token))
@@ -277,24 +341,25 @@ def _submit(call: Call, last_word: Settle | Park | Release) -> None:
     except errors.SemelError as error:
         if not call.ledger.running.ended:  # else whoever closed the ledger saw to it
             log.warning("semel: %s of %s was not written: %s", type(last_word).__name__, call.key, error)
-    call.attempt.end()
+    call.end()
 
 
 def _defer(call: Call, last_word: Settle | Park | Release) -> None:
     """Leave the last word to the keeper, which tries for as long as the lease: the store is away."""
     call.ledger.keeper.defer(last_word, call.contract.lease_us / 1e6)
-    call.attempt.end()
+    call.end()
 
 
 def _release_of(call: Call, token: bytes) -> Release:
     return Release(call.at, token, call.contract.window_us)
 
 
-def _check_same_action(claim: Claim, record: Record) -> None:
-    if record.request.tool != claim.request.tool or record.request.fingerprint != claim.request.fingerprint:
+def _check_same_action(call: Call, record: Record) -> None:
+    request, contract = record.request, call.contract
+    if request.tool != contract.name or request.fingerprint != call.fingerprint:
         raise errors.KeyReused()
-    if record.request.version != claim.request.version:
-        _check_version(record, claim.request.version)
+    if request.version != contract.version:
+        _check_version(record, contract.version)
 
 
 def _check_version(record: Record, version: str) -> None:
@@ -316,7 +381,7 @@ def _waits_for_itself(call: Call) -> errors.StepError:
 def _wait_for_owner(call: Call, held: Held, deadline: float) -> Generator[Wish, Any, None]:
     record, lease_left_s = held
     patience_s = deadline - (yield ELAPSED)
-    if call.ledger.running.above(call.attempt):
+    if call.ledger.running.above(call):
         raise errors.InFlight(
             "This very call is under way further up on this thread or task, which would wait for itself; "
             "the tool did not run a second time.",
@@ -330,57 +395,58 @@ def _wait_for_owner(call: Call, held: Held, deadline: float) -> Generator[Wish, 
 # --- performing -----------------------------------------------------------------------------------
 
 
-def _perform(call: Call, claimed: Ours) -> Deciding:
-    """The tool's effect under a fence that is ours, and its settlement."""
-    record = claimed.record
-    contract, keeper = call.contract, call.ledger.keeper
-    arguments = call.arguments
-    if record.attempts > 1 or record.request.job_id:
-        arguments = yield from _first_arguments(call, record)
-    # Read before the tool can change its arguments: secrets are struck out of the text of its error.
-    secrets = contract.arguments.secrets_of(arguments) if contract.arguments.guards else []
-    enter = Enter(
-        contract, call.instance, arguments, call.key, record.fence, call.attempt.opened, call.attempt
-    )
-    entered_before = False
+def _secrets(call: Call) -> list[str]:
+    arguments = call.contract.arguments
+    return arguments.secrets_of(call.passed) if arguments.guards else []
+
+
+def _after_exception(
+    call: Call, record: Record, now_us: int, error: BaseException, secrets: list[str]
+) -> Generator[Wish, Any, Any]:
+    """The value of a further try, where the contract grants one; else raises what the exception leads to."""
+    contract, keeper, entered_before = call.contract, call.ledger.keeper, False
     try:
-        # Begun and ended inside, so that a call that is interrupted just there is not kept alive by its beat.
-        beat = keeper.begin(call.at, record.token, contract.lease_us, contract.run_limit_us)
-        call.attempt.entered = True
-        # After `entered` is set: whoever closes sets `ended` first, and then looks at `entered`.
-        if call.ledger.running.ended:
-            raise _NeverEntered
-        try:
-            value = yield enter
-        except contract.transient as error:
-            if isinstance(error, contract.refused):
-                raise
+        if (
+            call.entered
+            and isinstance(error, contract.transient)
+            and not isinstance(error, _no_try(contract))
+        ):
             entered_before = True
-            value = yield from _further_tries(
-                enter,
-                error,
-                call.ledger.clock.random,
-                lambda at: (
-                    not (beat.lost or call.attempt.broken)
-                    and _within_bounds(contract, claimed, at - beat.began)
-                ),
-                lambda: contract.arguments.restore(record.request.arguments, call.arguments),
-            )
-        keeper.end(record.token)
-    except BaseException as error:
-        keeper.end(record.token)
-        call.attempt.roll_back()
-        if isinstance(error, _NeverEntered):
+            try:
+                return (yield from _tried_again(call, record, now_us, error))
+            except BaseException as last:
+                error = last
+        keeper.end(call)
+        call.roll_back()
+        if isinstance(error, NeverEntered):
             _submit(call, _release_of(call, record.token))  # unless whoever closed the ledger has done it
             raise errors.StoreUnavailable(
                 "The ledger was closed; the tool did not run.", corrective_action="Open it anew."
             ) from None
         return (yield from _failed(call, record, error, secrets, later=entered_before))
-    return (yield from _succeeded(call, record, value, secrets))
+    finally:
+        del error  # which knows this frame
 
 
-class _NeverEntered(Exception):
-    """The ledger was closed just before the tool."""
+def _no_try(contract: Contract) -> tuple[type[BaseException], ...]:
+    return (NeverEntered, *contract.refused)
+
+
+def _tried_again(call: Call, record: Record, now_us: int, error: BaseException) -> Generator[Wish, Any, Any]:
+    contract = call.contract
+
+    def may_enter_at(seconds: float) -> bool:
+        elapsed_s = seconds - call.began
+        return not (call.lost or call.broken) and _within_bounds(contract, record, now_us, elapsed_s)
+
+    def anew() -> Call:
+        # The tool may have changed the arguments that it got.
+        call.passed = contract.arguments.restore(record.request.arguments, call.arguments)
+        return call
+
+    value = yield from _further_tries(contract, error, call.ledger.clock.random, may_enter_at, anew)
+    call.ledger.keeper.end(call)
+    return value
 
 
 def _first_arguments(call: Call, record: Record) -> Generator[Wish, Any, dict[str, Any]]:
@@ -394,17 +460,14 @@ def _first_arguments(call: Call, record: Record) -> Generator[Wish, Any, dict[st
 
 
 def _further_tries(
-    enter: Enter,
-    first: BaseException,
+    contract: Contract,
+    error: BaseException,
     chance: Callable[[], float],
     may_enter_at: Callable[[float], bool],
-    fresh: Callable[[], dict[str, Any]],
+    anew: Callable[[], Entering],
 ) -> Generator[Wish, Any, Any]:
-    """The tool's value after its first try failed transiently: tried again with the same key and arguments.
-
-    `fresh` gives the arguments anew, because the tool may have changed those that it got.
-    """
-    contract, tries, error = enter.contract, 1, first
+    """The tool's value after a first try that failed transiently; with the same key and arguments."""
+    tries = 1
     while tries < contract.attempts:
         pause_s = contract.backoff_s(tries, chance())
         if not may_enter_at((yield ELAPSED) + pause_s):
@@ -412,7 +475,7 @@ def _further_tries(
         yield Pause(pause_s)
         tries += 1
         try:
-            return (yield enter._replace(arguments=fresh()))
+            return (yield anew())
         except contract.transient as again:
             if isinstance(again, contract.refused):
                 raise
@@ -420,30 +483,28 @@ def _further_tries(
     raise error
 
 
-def _within_bounds(contract: Contract, claimed: Ours, elapsed_s: float) -> bool:
+def _within_bounds(contract: Contract, record: Record, now_us: int, elapsed_s: float) -> bool:
     """Whether one more entry begins while the downstream remembers the key, and within the run limit."""
-    assert claimed.record.entered_at is not None
-    since_first_us = claimed.now_us - claimed.record.entered_at + elapsed_s * 1e6
+    assert record.entered_at is not None
+    since_first_us = now_us - record.entered_at + elapsed_s * 1e6
     remembered = contract.downstream_us is None or since_first_us < contract.downstream_us
     return remembered and elapsed_s * 1e6 < contract.run_limit_us
 
 
-def _succeeded(call: Call, record: Record, value: Any, secrets: list[str]) -> Deciding:
+def _said_how(call: Call, record: Record, value: ToolResult[Any] | Entered, secrets: list[str]) -> Deciding:
+    """The end of a tool that said itself how it ended, or wrote into a transaction."""
     if isinstance(value, Entered):
         return (yield from _committed(call, record, value, secrets))
-    if isinstance(value, ToolResult):
-        if value.error is not None:
-            return (yield from _settle_error(call, record, value.error, None, secrets))
-        value = value.value
-    outcome = stored_value(call.contract, value, secrets)
-    yield from _settle(call, record, State.DONE, None if outcome is None else _compact(outcome))
-    return Answer(value, replayed=False)
+    if value.error is not None:
+        return (yield from _settle_error(call, record, value.error, None, secrets))
+    yield from _settle(call, record, State.DONE, stored_value(call.contract, value.value, secrets))
+    return value.value
 
 
 def _failed(call: Call, record: Record, error: BaseException, secrets: list[str], *, later: bool) -> Deciding:
     """What an exception of the tool leads to; `later` if this attempt entered it before. Always raises."""
     contract = call.contract
-    if call.attempt.broken:
+    if call.broken:
         yield from _park(call, record, error, ENDED_BY_TOOL)
         if not isinstance(error, Exception):
             raise error
@@ -508,18 +569,18 @@ def _committed(call: Call, record: Record, entered: Entered, secrets: list[str])
         entered.transaction.roll_back()
         _submit(call, _release_of(call, record.token))
         raise
-    settled = reply.record
-    if settled is None or not (reply.applied or settled_by(settled, settle)):
-        raise errors.OwnershipLost(
-            "This call was silent past its lease and someone else went on; its own effect was rolled back."
-        )
-    _remember(call, settled, reply.now_us)
+    _check_settled(
+        call,
+        settle,
+        reply,
+        "This call was silent past its lease and someone else went on; its own effect was rolled back.",
+    )
     if record.request.job_id:
         yield from _end_job(call, record, settle.state)
     if settle.state is not State.DONE:
         assert settle.outcome is not None
         raise recorded_error(settle.outcome)
-    return Answer(value, replayed=False)
+    return value
 
 
 def _settlement(call: Call, record: Record, value: Any, secrets: list[str]) -> tuple[Settle, Any]:
@@ -531,8 +592,7 @@ def _settlement(call: Call, record: Record, value: Any, secrets: list[str]) -> t
         outcome = stored_error(value.error, secrets)
     else:
         value = value.value if isinstance(value, ToolResult) else value
-        stored = stored_value(call.contract, value, secrets)
-        outcome = None if stored is None else _compact(stored)
+        outcome = stored_value(call.contract, value, secrets)
     return Settle(call.at, record.token, state, outcome, call.contract.window_us), value
 
 
@@ -560,18 +620,23 @@ def _settle_error(
 
 def _settle(call: Call, record: Record, state: State, outcome: bytes | None) -> Generator[Wish, Any, None]:
     settle = Settle(call.at, record.token, state, outcome, call.contract.window_us)
-    reply = yield from _finish(call, settle)
-    settled = reply.record
-    if settled is None or not (reply.applied or settled_by(settled, settle)):
-        raise errors.OwnershipLost()
-    _remember(call, settled, reply.now_us)
+    _check_settled(call, settle, (yield from _finish(call, settle)))
     if record.request.job_id:
         yield from _end_job(call, record, state)
 
 
+def _check_settled(call: Call, settle: Settle, reply: Reply, lost: str | None = None) -> None:
+    """The settlement is on record, and kept for replays; OwnershipLost if somebody else's is."""
+    settled = call.record = reply.record
+    call.end()
+    if settled is None or not (reply.applied or settled_by(settled, settle)):
+        raise errors.OwnershipLost(lost)
+    _remember(call, settled, reply.now_us)
+
+
 def _end_job(call: Call, record: Record, state: State) -> Generator[Wish, Any, None]:
     """The job of a call that a person approved ends with it. If that fails, a sweeper does it."""
-    call.attempt.end()
+    call.end()
     try:
         yield from calls.settled(call.ledger.tenant, record.request.job_id, state, call.ledger.clock)
     except errors.SemelError as away:
@@ -603,44 +668,64 @@ def _still_ours(reply: Reply, token: bytes) -> Record:
 
 
 def _finish(call: Call, command: Settle | Park | Release) -> Generator[Wish, Any, Reply]:
-    """The reply to the last word of an attempt, asked for again while the store is away.
+    """The reply to the last word of an attempt."""
+    try:
+        reply: Reply = yield command
+    except BaseException as error:
+        reply = yield from _finish_after(call, command, error)
+    call.record = reply.record
+    call.end()
+    return reply
+
+
+def _finish_after(
+    call: Call, command: Settle | Park | Release, error: BaseException
+) -> Generator[Wish, Any, Reply]:
+    """The reply to a last word that met this error, asked for again while the store is away.
 
     After the store's `settle_wait` the keeper goes on in the background, and the caller is told of the doubt.
     """
     give_up, pause_s = 0.0, 0.01
-    while True:
-        try:
-            reply: Reply = yield command
-            call.attempt.record = reply.record
-            call.attempt.end()
-            return reply
-        except errors.StoreUnavailable as away:
-            if call.ledger.running.ended:
-                call.attempt.end()
-                text = "The tool ran, but the ledger was closed before its outcome was recorded."
-                raise in_doubt_error(call.contract, text) from away
+    try:
+        while True:
+            _check_may_repeat(call, command, error)
             now = yield ELAPSED
             give_up = give_up or now + call.ledger.store.settle_wait_s
             if now + pause_s >= give_up:
                 _defer(call, command)
                 text = "The tool ran, but the store did not take its outcome."
-                raise in_doubt_error(call.contract, text) from away
-        except errors.StoreCorrupt as damage:
-            raise errors.StoreCorrupt(
-                "The tool ran, but its record is damaged, so what it did was not recorded."
-            ) from damage
-        except Exception:
-            raise
-        except BaseException:
-            # The caller is interrupted and may not wait; what its tool did has to be written all the same.
-            _submit(call, command)
-            raise
-        try:
-            yield Pause(pause_s * (0.5 + call.ledger.clock.random() / 2))
-        except BaseException:
-            _defer(call, command)
-            raise
-        pause_s = min(0.5, pause_s * 2)
+                raise in_doubt_error(call.contract, text) from error
+            try:
+                yield Pause(pause_s * (0.5 + call.ledger.clock.random() / 2))
+            except BaseException:
+                _defer(call, command)
+                raise
+            pause_s = min(0.5, pause_s * 2)
+            try:
+                reply: Reply = yield command
+                return reply
+            except BaseException as again:
+                error = again
+    finally:
+        del error  # which knows this frame
+
+
+def _check_may_repeat(call: Call, command: Settle | Park | Release, error: BaseException) -> None:
+    """The store is away, and may come back; else raises what follows from the error."""
+    if not isinstance(error, Exception):
+        # The caller is interrupted and may not wait; what its tool did has to be written all the same.
+        _submit(call, command)
+        raise error
+    if isinstance(error, errors.StoreCorrupt):
+        raise errors.StoreCorrupt(
+            "The tool ran, but its record is damaged, so what it did was not recorded."
+        ) from error
+    if not isinstance(error, errors.StoreUnavailable):
+        raise error
+    if call.ledger.running.ended:
+        call.end()
+        text = "The tool ran, but the ledger was closed before its outcome was recorded."
+        raise in_doubt_error(call.contract, text) from error
 
 
 def in_doubt_error(contract: Contract, text: str | None = None) -> errors.CallError:
@@ -653,16 +738,18 @@ def in_doubt_error(contract: Contract, text: str | None = None) -> errors.CallEr
 # --- replaying ------------------------------------------------------------------------------------
 
 
-def replay(call: Call, record: Record, now_us: int) -> Answer:
+def replay(call: Call, record: Record, now_us: int) -> Any:
     """What the settled record says, as the first caller got it."""
+    call.ledger.expects_settlements = True
     _remember(call, record, now_us)
+    call.replayed = True
     call.ledger.counters.replayed(record, now_us)
     call.ledger.keeper.notice()
-    return Answer(replayed_value(call.contract, record), replayed=True)
+    return replayed_value(call.contract, record)
 
 
 def _remember(call: Call, record: Record, now_us: int) -> None:
-    call.attempt.settled = True
+    call.settled = True
     # A record that its owner settled has no note, and is never amendable.
     if not call.keep or (record.note and amendable(record)):
         return  # read each time: another process may amend it, and tells nobody
@@ -676,7 +763,7 @@ def _remember(call: Call, record: Record, now_us: int) -> None:
 # --- in doubt -------------------------------------------------------------------------------------
 
 
-def _in_doubt(call: Call, record: Record, now_us: int) -> Generator[Wish, Any, Answer | None]:
+def _in_doubt(call: Call, record: Record, now_us: int) -> Generator[Wish, Any, Ours | Settled | None]:
     """What the contract says about a call that may have happened; None to claim again."""
     contract = call.contract
     if contract.transaction_parameters and record.note == ENDED_BY_TOOL:
@@ -698,7 +785,7 @@ def _in_doubt(call: Call, record: Record, now_us: int) -> Generator[Wish, Any, A
             raise _parked(record)
 
 
-def _after_death(call: Call, record: Record) -> Generator[Wish, Any, Answer | None]:
+def _after_death(call: Call, record: Record) -> Generator[Wish, Any, Ours | Settled | None]:
     """The owner's process is gone, so its lease says nothing any more; None to claim again.
 
     Parked by the token that we saw: where the owner settled before it died, or somebody else went on, the
@@ -708,7 +795,7 @@ def _after_death(call: Call, record: Record) -> Generator[Wish, Any, Answer | No
     left = reply.record
     if left is None or left.token != record.token or left.state is not State.IN_DOUBT:
         return None
-    call.attempt.record = left
+    call.record = left
     return (yield from _in_doubt(call, left, reply.now_us))
 
 
@@ -717,19 +804,19 @@ def _downstream_remembers(contract: Contract, record: Record, now_us: int) -> bo
     return record.entered_at is None or record.entered_at + contract.downstream_us > now_us
 
 
-def _retake(call: Call, seen: Record, within_us: int | None) -> Generator[Wish, Any, Answer | None]:
-    """Enter in place of the attempt that we saw; None if someone else did."""
+def _retake(call: Call, seen: Record, within_us: int | None) -> Generator[Wish, Any, Ours | None]:
+    """The key is ours in place of the attempt that we saw; None if it is someone else's."""
     token = owner.token(call.ledger.clock)
     retake = Retake(call.at, seen.token, token, call.contract.lease_us, within_us)
     reply = yield from _take(call, retake)
     record = reply.record
     if not ours(record, retake):
-        call.attempt.end()
+        call.end()
         return None
-    return (yield from _perform(call, Ours(record, reply.now_us)))
+    return Ours(record, reply.now_us)
 
 
-def _probe(call: Call, record: Record) -> Generator[Wish, Any, Answer | None]:
+def _probe(call: Call, record: Record) -> Generator[Wish, Any, Settled | None]:
     probe = call.contract.declared.probe
     assert probe is not None
     first = call.contract.arguments.restore(record.request.arguments, call.arguments)
@@ -745,7 +832,7 @@ def _probe(call: Call, record: Record) -> Generator[Wish, Any, Answer | None]:
     settled = reply.record
     if settled is None or settled.state not in SETTLED:
         return None
-    return replay(call, settled, reply.now_us)
+    return Settled(settled, reply.now_us)
 
 
 def resolution(
@@ -783,7 +870,7 @@ def _ended_by_tool(record: Record) -> errors.OutcomeUnknown:
 # --- waiting for a person -------------------------------------------------------------------------
 
 
-def _after_approval(call: Call, record: Record) -> Generator[Wish, Any, Answer | None]:
+def _after_approval(call: Call, record: Record) -> Generator[Wish, Any, Ours | Settled | None]:
     """What follows for a call that waits for a person; None to claim again."""
     match (yield from _answered(call, record)):
         case "approved":

@@ -55,8 +55,8 @@ class Step:
         self.principal = principal
         self.path_text = orjson.dumps(self.path).decode()
         self.seed = step_seed(ledger.tenant, self.conversation, self.path)
-        self._visit: _Visit | None = None
-        self._outer: Token[_Visit | None] | None = None
+        self._visit: Visit | None = None
+        self._outer: Token[Visit | None] | None = None
 
     def carry(self) -> dict[str, Any]:
         """Plain JSON data that `ledger.resume` turns into this same step, on another thread or machine.
@@ -78,7 +78,7 @@ class Step:
         self._refuse_if_over()
         if inspect.iscoroutinefunction(tool):
             return self._run_async(tool, args, kwargs)
-        visit = _Visit(self)
+        visit = Visit(self)
         try:
             visit.__enter__()
             return tool(*args, **kwargs)
@@ -93,13 +93,13 @@ class Step:
     async def _run_async(
         self, tool: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        with _Visit(self):
+        with Visit(self):
             return await tool(*args, **kwargs)
 
     def __enter__(self) -> Step:
         if self._visit is not None:
             raise StepError("This step is already open; open another one, or leave this one first.")
-        self._visit = _Visit(self).__enter__()
+        self._visit = Visit(self).__enter__()
         return self
 
     def __exit__(
@@ -118,7 +118,7 @@ class Step:
         self.__exit__(kind, error, trace)
 
 
-class _Visit:
+class Visit:
     """The time between entering a step and leaving it.
 
     Tasks and threads copy the context, and with it this visit. Once it is over, whoever still holds the copy
@@ -131,14 +131,15 @@ class _Visit:
         self.step = step
         self.open = True
         self._outer = _visit.get()
-        # What is called in a step is called in all steps around it, and keeps each of them from moving on.
-        lists = lists_of_open_calls()
-        self.open_calls: tuple[OpenCalls, ...] = (
-            lists if step.open_calls is None else (*lists, step.open_calls)
-        )
-        self._token: Token[_Visit | None] | None = None
+        # Where a call made here is noted until it is finished. What is called in a step is called in all
+        # steps around it, and keeps each of them from moving on.
+        around = current_visit()
+        self.open_calls: tuple[OpenCalls, ...] = () if around is None else around.open_calls
+        if step.open_calls is not None:
+            self.open_calls += (step.open_calls,)
+        self._token: Token[Visit | None] | None = None
 
-    def __enter__(self) -> _Visit:
+    def __enter__(self) -> Visit:
         self._token = _visit.set(self)
         return self
 
@@ -155,13 +156,19 @@ class _Visit:
             pass
 
 
-_visit: ContextVar[_Visit | None] = ContextVar("semel_step", default=None)
+_visit: ContextVar[Visit | None] = ContextVar("semel_step", default=None)
+
+
+def current_visit() -> Visit | None:
+    """The step that this code runs in, with the lists in which a call made here is noted."""
+    visit = _visit.get()
+    return visit if visit is not None and visit.open else None
 
 
 def current_step() -> Step | None:
     """The step that this code runs in."""
-    visit = _visit.get()
-    return visit.step if visit is not None and visit.open else None
+    visit = current_visit()
+    return None if visit is None else visit.step
 
 
 @contextmanager
@@ -176,12 +183,6 @@ def outside_step() -> Iterator[None]:
         except ValueError:
             # Left in another context than entered, where nothing was hidden.
             pass
-
-
-def lists_of_open_calls() -> tuple[OpenCalls, ...]:
-    """Where a call made here is noted until it is finished: one list for each numbered step around it."""
-    visit = _visit.get()
-    return visit.open_calls if visit is not None and visit.open else ()
 
 
 def open_step(

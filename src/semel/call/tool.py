@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, cast
 
 from semel import errors
-from semel.call.drive import Answer, adrive, current_attempt, drive
-from semel.call.guard import SCOPE, Call, guarded, in_doubt_error, unrecorded
+from semel.call.drive import Unrecorded, adrive, current_call, drive
+from semel.call.guard import guarded, in_doubt_error, unrecorded
 from semel.call.outcome import cleaned, error_text, replayed_value
-from semel.call.step import Step, current_step, lists_of_open_calls
+from semel.call.step import Visit, current_visit
 from semel.call.unfinished import Action, Watched
 from semel.contract.contract import Contract
+from semel.contract.exact import DECLINED, Exact, ExactFunction
 from semel.contract.exception_meaning import Meaning, meaning
 from semel.contract.result import ToolCall, ToolError, ToolResult
 from semel.kernel.clock import SYSTEM
-from semel.kernel.keys import Key, derive, explicit, fingerprint, step_seed
+from semel.kernel.keys import Key, derive, derive_digits, explicit, fingerprint, key_with, step_seed
 from semel.kernel.record import UNSETTLED, Address, Record, State
 from semel.ledger.counters import PERFORMED, REFUSED, Hit
 from semel.ledger.ledger import Ledger
-from semel.ledger.running import Attempt
+from semel.ledger.running import SCOPE, Call
 
 # What is on record, as a settlement or a doubt, has its own event; other answers are counted as refusals.
 _ON_RECORD = frozenset(("EFFECT_FAILED", "PARTIAL_SUCCESS", "UPSTREAM_TIMEOUT"))
@@ -32,33 +33,18 @@ _OPEN = frozenset(("OUTCOME_UNKNOWN", "OWNERSHIP_LOST", "STORE_CORRUPT"))
 _OF_ANOTHER = frozenset(("KEY_REUSED", "VERSION_MISMATCH", "STEP_ERROR"))
 
 
-class CallOrigin(NamedTuple):
-    """On whose behalf a call is made."""
-
-    ledger: Ledger | None
-    step: Step | None
-    scopes: frozenset[str]
-    key: str | None  # given by the caller, in place of the derived one
-
-
-class Unrecorded(NamedTuple):
-    """A call of a tool that keeps no record, ready to run."""
-
-    contract: Contract
-    arguments: dict[str, Any]
-    instance: Any
-
-
 # A record stands for a call whose settlement is known in this process.
 Prepared = Call | Unrecorded | Record
 
-_NOBODY = CallOrigin(None, None, frozenset(), None)
+_NO_SCOPES: frozenset[str] = frozenset()
 
 
 class Tool:
     def __init__(self, contract: Contract) -> None:
         self.contract = contract
         self.is_async = inspect.iscoroutinefunction(contract.function)
+        # For the straight way from arguments to the cache; None while there may be something else to ask.
+        self._exact_function: ExactFunction | None = None
 
     # --- the plain call: a value, or an exception -------------------------------------------------
 
@@ -66,15 +52,42 @@ class Tool:
         prepared = self._prepare_plain(args, kwargs)
         if type(prepared) is Record:
             return replayed_value(self.contract, prepared)
-        return self._drive(prepared).value
+        return self._drive(prepared)
 
     async def arun(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         prepared = self._prepare_plain(args, kwargs)
         if type(prepared) is Record:
             return replayed_value(self.contract, prepared)
-        return (await self._adrive(prepared)).value
+        return await self._adrive(prepared)
 
     def _prepare_plain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Prepared:
+        visit, exact_function = current_visit(), self._exact_function
+        if visit is None or exact_function is None:
+            return self._prepare_by_name(visit, args, kwargs)
+        try:
+            exact = exact_function(*args, **kwargs)
+        except DECLINED:
+            exact = None
+        if exact is None:
+            return self._prepare_by_name(visit, args, kwargs)
+        # Nothing is made before the cache was asked.
+        step, contract = visit.step, self.contract
+        ledger = step.ledger
+        if ledger.tool_names.functions.get(contract.frame) is not contract.function_name:
+            ledger.tool_names.admit(contract)
+        digits = derive_digits(step.seed, contract.frame, exact[1])
+        now_us = ledger.clock.now_us()
+        record = ledger.cache.get(digits, now_us)
+        if record is None:
+            return self._call(ledger, key_with(digits), exact[0], exact, exact[1], None, visit, now_us)
+        ledger.counters.replayed(record, now_us)
+        if visit.open_calls:
+            _strike(ledger, digits, visit)
+        return record
+
+    def _prepare_by_name(
+        self, visit: Visit | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Prepared:
         instance = None
         if self.contract.arguments.takes_self:
             if not args:
@@ -82,12 +95,11 @@ class Tool:
                     "This is a method: call it on an instance. The tool did not run."
                 )
             instance, args = args[0], args[1:]
-        step = current_step()
-        caller = _NOBODY if step is None else CallOrigin(step.ledger, step, step.scopes, None)
+        ledger, scopes = (None, _NO_SCOPES) if visit is None else (visit.step.ledger, visit.step.scopes)
         try:
-            return self._prepare(caller, self.contract.arguments.bind(args, kwargs), instance)
+            return self._prepare(ledger, visit, scopes, None, self._bound(args, kwargs), instance)
         except errors.CallError as error:
-            self._count_refusal(caller, error, "")
+            self._count_refusal(ledger, visit, error, "")
             raise
 
     # --- the call as data: a ToolResult, whatever the contract decides ----------------------------
@@ -117,23 +129,23 @@ class Tool:
                 f"A call as data is written {self.contract.name}.call(semel.ToolCall({{…}})), with the "
                 f"arguments by name; this is {type(request).__name__}. The tool did not run."
             )
-        step = current_step()
-        chosen = ledger or (step.ledger if step else None)
-        scopes = step.scopes if step else frozenset()
+        visit = current_visit()
+        chosen = ledger or (None if visit is None else visit.step.ledger)
+        scopes = _NO_SCOPES if visit is None else visit.step.scopes
         if request.scopes is not None:
             # A request can narrow the scopes of its step; without a step it has its own.
             requested = frozenset((request.scopes,) if isinstance(request.scopes, str) else request.scopes)
-            scopes = scopes & requested if step else requested
-        caller = CallOrigin(chosen, step, scopes, request.idempotency_key)
+            scopes = requested if visit is None else scopes & requested
         try:
             self._check_version(request.version)
             if self.contract.arguments.takes_self and instance is None:
                 raise errors.InvalidArguments("This is a method: pass instance=…. The tool did not run.")
             if not isinstance(request.arguments, Mapping):
                 raise errors.InvalidArguments("Arguments are given by name. The tool did not run.")
-            return self._prepare(caller, self.contract.arguments.bind((), dict(request.arguments)), instance)
+            given = self._bound((), dict(request.arguments))
+            return self._prepare(chosen, visit, scopes, request.idempotency_key, given, instance)
         except errors.CallError as error:
-            self._count_refusal(caller, error, "")
+            self._count_refusal(chosen, visit, error, "")
             raise
 
     def _check_version(self, version: str | None) -> None:
@@ -142,9 +154,9 @@ class Tool:
                 f"The caller asks for version {version}, the tool is {self.contract.version} and did not run."
             )
 
-    def _success(self, answer: Answer, prepared: Prepared) -> ToolResult[Any]:
-        key = _key_of(prepared)
-        return ToolResult(ok=True, value=answer.value, replayed=answer.replayed, key=key)
+    def _success(self, value: Any, prepared: Prepared) -> ToolResult[Any]:
+        replayed = prepared.replayed if isinstance(prepared, Call) else isinstance(prepared, Record)
+        return ToolResult(ok=True, value=value, replayed=replayed, key=_key_of(prepared))
 
     def _failure(self, error: Exception, prepared: Prepared | None) -> ToolResult[Any]:
         key = _key_of(prepared)
@@ -181,49 +193,84 @@ class Tool:
 
     # --- from arguments to a key ------------------------------------------------------------------
 
-    def _prepare(self, caller: CallOrigin, raw: dict[str, Any], instance: Any) -> Prepared:
+    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | Exact:
+        """The arguments by name; those of exactly the declared types validated and canonical already."""
+        arguments = self.contract.arguments
+        exact = arguments.exactly(args, kwargs) if self.contract.recorded else None
+        return arguments.bind(args, kwargs) if exact is None else exact
+
+    def _prepare(
+        self,
+        ledger: Ledger | None,
+        visit: Visit | None,
+        scopes: frozenset[str],
+        given_key: str | None,  # by the caller, in place of the derived one
+        given: dict[str, Any] | Exact,
+        instance: Any,
+    ) -> Prepared:
         """The settled answer if it is in the cache, else the call, ready to be decided."""
         contract = self.contract
         if not contract.ready:
             contract.check_late_names()
-        ledger, step = caller.ledger, caller.step
         if ledger is not None:
             ledger.tool_names.admit(contract)
         if not contract.recorded:
-            return self._prepare_unrecorded(caller, raw, instance)
-        if ledger is None or (step is None and caller.key is None):
+            return self._prepare_unrecorded(ledger, visit, scopes, cast(dict[str, Any], given), instance)
+        if ledger is None or (visit is None and given_key is None):
             raise errors.NoStep()
-        arguments = contract.arguments.validate(raw)
-        if contract.scopes and not contract.scopes <= caller.scopes:
-            raise self._scope_denied(caller)
-        canonical = contract.arguments.canonical(arguments, ledger.store.secret_key)
+        exact = given if type(given) is tuple else None
+        arguments = contract.arguments.validate(cast(dict[str, Any], given)) if exact is None else exact[0]
+        if contract.scopes and not contract.scopes <= scopes:
+            raise self._scope_denied(scopes)
+        if exact is None:
+            canonical = contract.arguments.canonical(arguments, ledger.store.secret_key)
+        else:
+            canonical = exact[1]
         if contract.declared.key_of is not None:
             canonical = contract.told_apart(canonical, instance, ledger.store.secret_key)
-        key = self._key(caller, canonical)
+        elif not (contract.scopes or contract.arguments.takes_self):
+            self._exact_function = contract.arguments.exact_function
+        key = self._key(ledger, visit, given_key, canonical)
         now_us = ledger.clock.now_us()
         record = ledger.cache.get(key, now_us)
-        if record is not None and (caller.key is None or self._is_of(record, canonical)):
-            ledger.counters.replayed(record, now_us)
-            for calls in lists_of_open_calls():
-                calls.settle(_action(ledger, key))
-            return record
-        ledger.sightings.saw(contract, now_us)
-        at = Address(ledger.tenant, SCOPE, key)
-        where = (step.conversation, step.path_text, step.principal) if step else ("", "[]", "")
-        # A Key given by hand may be one that another tool derives, and what is derived is not compared again.
-        keep = not isinstance(caller.key, Key)
-        attempt, noted = Attempt(at, contract.window_us, current_attempt()), lists_of_open_calls()
-        return Call(contract, ledger, key, at, arguments, canonical, instance, *where, keep, attempt, noted)
+        if record is None or not (given_key is None or self._is_of(record, canonical)):
+            call = self._call(ledger, key, arguments, exact, canonical, instance, visit, now_us)
+            # A Key given by hand may be one that another tool derives: what is derived is not compared again.
+            call.keep = not isinstance(given_key, Key)
+            return call
+        ledger.counters.replayed(record, now_us)
+        if visit is not None:
+            _strike(ledger, key, visit)
+        return record
 
-    def _key(self, caller: CallOrigin, canonical: bytes) -> Key:
-        ledger, step = caller.ledger, caller.step
-        assert ledger is not None
-        if caller.key is not None:
+    def _call(
+        self,
+        ledger: Ledger,
+        key: Key,
+        arguments: dict[str, Any],
+        exact: Exact | None,
+        canonical: bytes,
+        instance: Any,
+        visit: Visit | None,
+        now_us: int,
+    ) -> Call:
+        contract = self.contract
+        ledger.sightings.saw(contract, now_us)
+        step, open_calls = (None, ()) if visit is None else (visit.step, visit.open_calls)
+        call = Call(
+            contract, ledger, key, arguments, exact, canonical, instance, step, current_call(), open_calls
+        )
+        call.looks_first = ledger.expects_settlements and ledger.store.looks_first and not self.is_async
+        return call
+
+    def _key(self, ledger: Ledger, visit: Visit | None, given: str | None, canonical: bytes) -> Key:
+        if given is not None:
             try:
-                return explicit(ledger.tenant, caller.key)
+                return explicit(ledger.tenant, given)
             except ValueError as wrong:
                 raise errors.InvalidArguments(f"{wrong} The tool did not run.") from None
-        assert step is not None
+        assert visit is not None
+        step = visit.step
         if ledger is step.ledger:
             return derive(step.seed, self.contract.frame, canonical)
         return derive(step_seed(ledger.tenant, step.conversation, step.path), self.contract.frame, canonical)
@@ -235,64 +282,69 @@ class Tool:
             record.request.version.partition(".")[0] == contract.version.partition(".")[0]
         )
 
-    def _prepare_unrecorded(self, caller: CallOrigin, raw: dict[str, Any], instance: Any) -> Unrecorded:
+    def _prepare_unrecorded(
+        self,
+        ledger: Ledger | None,
+        visit: Visit | None,
+        scopes: frozenset[str],
+        raw: dict[str, Any],
+        instance: Any,
+    ) -> Unrecorded:
         contract = self.contract
         arguments = contract.arguments.validate(raw)
-        if contract.scopes and not contract.scopes <= caller.scopes:
-            raise self._scope_denied(caller)
+        if contract.scopes and not contract.scopes <= scopes:
+            raise self._scope_denied(scopes)
         resource = contract.declared.resource
         if resource is not None and not contract.arguments.holds_secret(resource):
-            self._count(caller, PERFORMED, "", "", f"{resource}={arguments.get(resource)}"[:256])
-        if caller.ledger is not None:
-            caller.ledger.sightings.saw(contract, caller.ledger.clock.now_us())
-        return Unrecorded(contract, arguments, instance)
+            self._count(ledger, visit, PERFORMED, "", "", f"{resource}={arguments.get(resource)}"[:256])
+        if ledger is not None:
+            ledger.sightings.saw(contract, ledger.clock.now_us())
+        return Unrecorded(contract, arguments, instance, current_call())
 
-    def _scope_denied(self, caller: CallOrigin) -> errors.ScopeDenied:
-        missing = sorted(self.contract.scopes - caller.scopes)
+    def _scope_denied(self, scopes: frozenset[str]) -> errors.ScopeDenied:
+        missing = sorted(self.contract.scopes - scopes)
         text = f"The step does not grant {', '.join(missing)}; the tool did not run."
         return errors.ScopeDenied(text, missing=missing)
 
     # --- driving ----------------------------------------------------------------------------------
 
-    def _drive(self, prepared: Prepared) -> Answer:
+    def _drive(self, prepared: Prepared) -> Any:
         if isinstance(prepared, Record):
-            return Answer(replayed_value(self.contract, prepared), replayed=True)
+            return replayed_value(self.contract, prepared)
         if isinstance(prepared, Unrecorded):
-            contract, arguments, instance = prepared
-            return drive(unrecorded(contract, instance, arguments, SYSTEM.random), None, SYSTEM)
+            return drive(unrecorded(prepared, SYSTEM.random), None, SYSTEM)
         watched = _watched(prepared) if prepared.open_calls else None
         try:
-            answer = drive(guarded(prepared), prepared.ledger.store, prepared.ledger.clock)
+            value = drive(guarded(prepared), prepared.ledger.store, prepared.ledger.clock)
         except BaseException as error:
             self._ended_without_value(prepared, watched, error)
             raise
         if watched is not None:
             watched.settled()
-        return answer
+        return value
 
-    async def _adrive(self, prepared: Prepared) -> Answer:
+    async def _adrive(self, prepared: Prepared) -> Any:
         if isinstance(prepared, Record):
-            return Answer(replayed_value(self.contract, prepared), replayed=True)
+            return replayed_value(self.contract, prepared)
         if isinstance(prepared, Unrecorded):
-            contract, arguments, instance = prepared
-            return await adrive(unrecorded(contract, instance, arguments, SYSTEM.random), None, SYSTEM)
+            return await adrive(unrecorded(prepared, SYSTEM.random), None, SYSTEM)
         watched = _watched(prepared) if prepared.open_calls else None
         try:
-            answer = await adrive(guarded(prepared), prepared.ledger.store, prepared.ledger.clock)
+            value = await adrive(guarded(prepared), prepared.ledger.store, prepared.ledger.clock)
         except BaseException as error:
             self._ended_without_value(prepared, watched, error)
             raise
         if watched is not None:
             watched.settled()
-        return answer
+        return value
 
     def _ended_without_value(self, call: Call, watched: Watched | None, error: BaseException) -> None:
         if isinstance(error, errors.CallError):
-            self._count_refusal(CallOrigin(call.ledger, current_step(), frozenset(), None), error, call.key)
+            self._count_refusal(call.ledger, current_visit(), error, call.key)
         if watched is None:
             return
-        record, code = call.attempt.record, self._unfinished_code(call, error)
-        if call.attempt.settled:
+        record, code = call.record, self._unfinished_code(call, error)
+        if call.settled:
             watched.settled()
         elif code is None:
             watched.refused()
@@ -307,21 +359,25 @@ class Tool:
         failure = self._semel_error(error, call)
         if failure.retriable or failure.code in _OPEN:
             return failure.code
-        record = call.attempt.record
+        record = call.record
         if failure.code in _OF_ANOTHER or record is None or record.state not in UNSETTLED:
             return None
         return in_doubt_error(self.contract).code
 
     # --- counting ---------------------------------------------------------------------------------
 
-    def _count_refusal(self, caller: CallOrigin, error: errors.CallError, key: str) -> None:
+    def _count_refusal(
+        self, ledger: Ledger | None, visit: Visit | None, error: errors.CallError, key: str
+    ) -> None:
         if not (error.replayed or error.code in _ON_RECORD):
-            self._count(caller, REFUSED, error.code, key, "")
+            self._count(ledger, visit, REFUSED, error.code, key, "")
 
-    def _count(self, caller: CallOrigin, kind: str, code: str, key: str, note: str) -> None:
-        ledger, step = caller.ledger, caller.step
+    def _count(
+        self, ledger: Ledger | None, visit: Visit | None, kind: str, code: str, key: str, note: str
+    ) -> None:
         if ledger is None:
             return
+        step = None if visit is None else visit.step
         where = (step.conversation, step.path_text, step.principal) if step else ("", "[]", "")
         at = Address(ledger.tenant, SCOPE, key)
         hit = Hit(kind, at, self.contract.name, self.contract.version, "", code, *where, note)
@@ -331,6 +387,12 @@ class Tool:
 
 def _watched(call: Call) -> Watched:
     return Watched(call.open_calls, call.contract.name, _action(call.ledger, call.key))
+
+
+def _strike(ledger: Ledger, key: str, visit: Visit) -> None:
+    """The call of this key is finished in all numbered steps around."""
+    for calls in visit.open_calls:
+        calls.settle(_action(ledger, key))
 
 
 def _action(ledger: Ledger, key: str) -> Action:

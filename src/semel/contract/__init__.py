@@ -4,6 +4,7 @@ contract           the whole of it, checked when it is declared     handlers    
 signature          parameters, types, defaults                      arguments     validated, canonical, stored
 shapes             types that arguments and results share           values        results, stored and read
 result             ToolCall, ToolResult, ToolError                  result_check  what a person says it was
+exact              a function per signature                         exact_kinds   the types that it takes
 secrecy            what is written nowhere                          filled        the default `semel.filled`
 exception_meaning  what an exception says about the effect          transport     what usual clients raise
 transaction        effect and record in one commit                  tool_names    one name, one function

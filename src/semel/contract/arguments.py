@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from semel.contract import secrecy, shapes
+from semel.contract.exact import DECLINED, Exact, ExactFunction
 from semel.contract.shapes import READ, WRITE, NotYet
 from semel.contract.signature import PLAIN_TYPES, Reader, Signature, comparable
 from semel.errors import InvalidArguments, TooLarge
@@ -94,6 +95,40 @@ class Arguments:
     def unknown_secrets(self) -> tuple[str, ...]:
         """The secret paths that are no arguments; they may be fields of the result."""
         return self._signature.unknown_secrets
+
+    # --- all at once ------------------------------------------------------------------------------
+
+    @property
+    def exact_function(self) -> ExactFunction | None:
+        """What `exactly` asks: it raises one of DECLINED, or gives None, for arguments that are not exact."""
+        return self._signature.exact
+
+    def exactly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exact | None:
+        """What `bind`, `validate` and `canonical` give, at once, for arguments of exactly the declared types.
+
+        None for all others, and where no such function could be made: then these three say what it is.
+        """
+        exact = self._signature.exact
+        if exact is None:
+            return None
+        try:
+            return exact(*args, **kwargs)
+        except DECLINED:
+            return None
+
+    def dump_exactly(self, exact: Exact) -> bytes | None:
+        """What `dump` gives for what `exactly` gave; None if `dump` has to say what is wrong."""
+        validated, canonical, whole = exact
+        if whole:
+            return canonical
+        signature = self._signature
+        full = {**signature.defaults, **validated} if signature.defaults else validated
+        if signature.plain:
+            data = keys.plain(full)
+        else:
+            # Not read back to be compared: values of exactly these types are known to come back equal.
+            data = signature.stored_serializer.to_json(full, **WRITE)
+        return data if data is not None and len(data) <= ARGUMENT_BYTES_MAX else None
 
     # --- binding and validating -------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from pydantic_core import SchemaSerializer, SchemaValidator
 
 from semel.contract import shapes
+from semel.contract.exact import ExactFunction, exact_function
 from semel.contract.filled import filled
 from semel.contract.shapes import NOWHERE, NotYet, Paths, Unfit
 from semel.contract.transaction import Transaction
@@ -86,6 +87,8 @@ class Signature:
     shallow: bool
     # Besides, no value can be anything but plain.
     plain: bool
+    # Binds and makes canonical in one go what has exactly the declared types; None where that is not known.
+    exact: ExactFunction | None
 
 
 class Reader:
@@ -154,6 +157,8 @@ class Reader:
         defaults = {each.name: self._default(each) for each in parameters if not each.required}
         rich_defaults = frozenset(name for name in defaults if type(defaults[name]) not in PLAIN_TYPES)
         shallow = not secret and not ignored.below_top()
+        plain = shallow and not rich_defaults and all(_is_plain(each.kind) for each in parameters)
+        guarded = frozenset(secret.members) | _write_only(inside)
         self._local_names = {}  # no longer needed, and it may keep a whole frame alive
         return Signature(
             key_parameters=tuple(each.name for each in resolved if _is_key(each.kind)),
@@ -172,12 +177,35 @@ class Reader:
             ignored_tops=tuple(sorted(ignored.tops())),
             secret=secret,
             secret_tops=secret.tops(),
-            guarded=frozenset(secret.members) | _write_only(inside),
+            guarded=guarded,
             unknown_secrets=tuple(path for path in self._secret if path not in secrets),
             elides=bool(ignored or defaults),
             rich_defaults=rich_defaults,
             shallow=shallow,
-            plain=shallow and not rich_defaults and all(_is_plain(each.kind) for each in parameters),
+            plain=plain,
+            exact=self._exact(whole, parameters, defaults, ignored, plain)
+            if shallow and not guarded
+            else None,
+        )
+
+    def _exact(
+        self,
+        whole: TypeAdapter[Any],
+        parameters: list[Parameter],
+        defaults: Mapping[str, Any],
+        ignored: Paths,
+        plain: bool,
+    ) -> ExactFunction | None:
+        schema: Any = whole.core_schema
+        if schema["type"] != "typed-dict":  # a model that holds itself
+            return None
+        return exact_function(
+            self._tool,
+            schema["fields"],
+            positional={each.name for each in parameters if each.positional},
+            defaults=defaults,
+            ignored=ignored.tops(),
+            plain=plain,
         )
 
     def _resolved(self, written: inspect.Parameter) -> Parameter:

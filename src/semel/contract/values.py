@@ -7,13 +7,14 @@ import math
 import types
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import Any, Union, get_args, get_origin
+from typing import Any, Union, cast, get_args, get_origin
 
 import orjson
 from pydantic import ConfigDict, ValidationError
 from pydantic_core import from_json, to_json
 
 from semel.contract import secrecy, shapes
+from semel.contract.exact import exact_check
 from semel.contract.shapes import READ, WRITE, NotYet, Paths, Unfit
 from semel.errors import ContractError
 from semel.kernel.limits import DEPTH_MAX, RESULT_BYTES_MAX
@@ -22,8 +23,11 @@ _CONFIG = ConfigDict(ser_json_inf_nan="constants", ser_json_bytes="base64", val_
 
 # Stands before what pydantic wrote. orjson would read its NaN not at all and its large integers as floats.
 FOR_PYDANTIC = b" "
+_FOR_PYDANTIC = FOR_PYDANTIC[0]
 
-_SCALARS = frozenset({str, int, bool, type(None), float})
+# What orjson writes as it reads it back, or raises.
+_EASY = frozenset({str, int, bool, type(None)})
+_SCALARS = _EASY | {float}  # it writes NaN as null
 _NO_NAMES: Mapping[str, Any] = types.MappingProxyType({})
 
 Fits = Callable[[Any, int], bool]
@@ -109,7 +113,7 @@ class Values:
     def dump(self, value: Any) -> bytes:
         """The result as JSON, without its secret fields; `load` gives an equal value. Raises Unstorable."""
         shape = self._shape
-        data = shape.plainly(value)
+        data = None if shape.fits is None else shape.plainly(value)
         if data is None:
             data = FOR_PYDANTIC + shape.dump(value)
         if len(data) > RESULT_BYTES_MAX:
@@ -119,7 +123,7 @@ class Values:
     def load(self, data: bytes) -> Any:
         """The stored result, a fresh object each time; raises ValueError for damaged data."""
         shape = self._shape
-        if shape.fits is not None and data[:1] != FOR_PYDANTIC:
+        if shape.fits is not None and not (data and data[0] == _FOR_PYDANTIC):
             return orjson.loads(data)
         return shape.validator.validate_json(data, **READ)
 
@@ -136,6 +140,9 @@ class _Shape:
         self._is_dataclass = dataclasses.is_dataclass(kind)
         # The others are arguments.
         self._secret = Paths.of(path for path in secret if self.accepts_path(path))
+        # Types of plain values are asked by `fits` already.
+        asks = not self._secret and self.fits is None
+        self._exact = exact_check(cast(Any, made.core_schema), _spelled(kind)) if asks else None
 
     def accepts_path(self, path: str) -> bool:
         return shapes.names_instead(self.schema, path) is None
@@ -150,7 +157,7 @@ class _Shape:
 
     def plainly(self, value: Any) -> bytes | None:
         """The value as orjson writes it, if it is sure to read back equal."""
-        if self.fits is None or self._secret or not self.fits(value, DEPTH_MAX):
+        if self._secret or self.fits is None or not self.fits(value, DEPTH_MAX):
             return None
         try:
             return orjson.dumps(value)
@@ -162,6 +169,8 @@ class _Shape:
         if value is None and self._is_dataclass:
             raise Unstorable("the result does not fit its annotation")  # shapes.adapter lets None through
         data = self._write(value)
+        if self._is_exact(value):
+            return data  # not read back to be compared: such values are known to come back equal
         if _is_deep(data):
             raise Unstorable(f"the result is nested deeper than {DEPTH_MAX} levels")
         if self._secret or secrecy.present_in(value):
@@ -170,6 +179,12 @@ class _Shape:
         if path is not None:
             raise Unstorable(f"{_named(path)} does not read back equal; annotate it with its exact type")
         return data
+
+    def _is_exact(self, value: Any) -> bool:
+        try:
+            return self._exact is not None and self._exact(value)
+        except LookupError:  # a model without one of its fields
+            return False
 
     def _dump_without_secrets(self, value: Any, data: bytes) -> bytes:
         try:
@@ -214,15 +229,24 @@ def _fits(kind: Any) -> Fits | None:
 
 
 def _plain_fits(value: Any, depth: int) -> bool:
-    if depth and type(value) is dict:
-        return all(_plain_fits(member, depth - 1) for member in value.values())
-    if depth and type(value) is list:
-        return all(_plain_fits(item, depth - 1) for item in value)
-    return type(value) in _SCALARS and _is_storable_number(value)
+    kind = type(value)
+    if kind in _EASY:
+        return True
+    if kind is float:
+        return math.isfinite(value)
+    if not depth or kind not in (dict, list):
+        return False
+    for each in value.values() if kind is dict else value:
+        # Asked here too, because most of what a result holds is easy, and a call costs more than a look.
+        if type(each) not in _EASY and not _plain_fits(each, depth - 1):
+            return False
+    return True
 
 
 def _exactly(kind: type) -> Fits:
-    return lambda value, _: type(value) is kind and _is_storable_number(value)
+    if kind is float:
+        return lambda value, _: type(value) is float and math.isfinite(value)
+    return lambda value, _: type(value) is kind
 
 
 def _one_of(choices: list[Fits | None]) -> Fits | None:
@@ -233,6 +257,8 @@ def _one_of(choices: list[Fits | None]) -> Fits | None:
 def _dict_of(member: Fits | None) -> Fits | None:
     if member is None:
         return None
+    if member is _plain_fits:
+        return lambda value, depth: type(value) is dict and _plain_fits(value, depth)
     return lambda value, depth: (
         type(value) is dict and all(member(each, depth - 1) for each in value.values())
     )
@@ -241,11 +267,9 @@ def _dict_of(member: Fits | None) -> Fits | None:
 def _list_of(item: Fits | None) -> Fits | None:
     if item is None:
         return None
+    if item is _plain_fits:
+        return lambda value, depth: type(value) is list and _plain_fits(value, depth)
     return lambda value, depth: type(value) is list and all(item(each, depth - 1) for each in value)
-
-
-def _is_storable_number(value: Any) -> bool:
-    return type(value) is not float or math.isfinite(value)  # orjson writes NaN as null
 
 
 def _is_deep(data: bytes) -> bool:

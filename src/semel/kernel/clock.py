@@ -7,6 +7,8 @@ import os
 import random
 import time
 from datetime import UTC, datetime, timedelta
+from os import urandom
+from time import time_ns
 from typing import Protocol, overload
 
 
@@ -43,8 +45,8 @@ class Clock(Protocol):
     def random(self) -> float:
         """Evenly from 0 up to 1: for jitter."""
 
-    def token(self) -> bytes:
-        """16 bytes that nobody can guess."""
+    def token(self, times: int = 1) -> bytes:
+        """16 bytes that nobody can guess; or so many times 16, in one draw."""
 
 
 # Our own generator, not the module's: a program or its tests may have seeded that one.
@@ -56,11 +58,11 @@ class SystemClock:
     """The machine's own clock and randomness."""
 
     runs = True
-    now_us = staticmethod(lambda: time.time_ns() // 1000)
+    now_us = staticmethod(lambda: time_ns() // 1000)
     monotonic = staticmethod(time.monotonic)
     sleep = staticmethod(time.sleep)
     random = staticmethod(_generator.random)
-    token = staticmethod(lambda: os.urandom(16))
+    token = staticmethod(lambda times=1: urandom(16 * times))
 
     async def asleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

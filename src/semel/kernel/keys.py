@@ -102,11 +102,29 @@ def plain(flat: dict[Any, Any]) -> bytes | None:
         data = _dumps(flat, None, _SORTED)
     except TypeError:  # a key that is no text, a surrogate, an integer beyond 64 bits
         return None
-    if _BACKSLASH in data and data.find(b"\\u0000") >= 0:
+    if _BACKSLASH in data and holds_nul(data):
         return None
     if _DOLLAR in data and (data.startswith(b'{"$') or data.find(b',"$') >= 0):
         return None
     return data
+
+
+def holds_nul(data: bytes) -> bool:
+    """Whether what orjson wrote may hold a NUL, which canonical bytes never do."""
+    return data.find(b"\\u0000") >= 0
+
+
+def leaf_form(kind: type) -> Callable[[Any], Any] | None:
+    """What turns values of exactly this type into what orjson writes as their canonical bytes.
+
+    None for text, integers, booleans and None: orjson writes them as they are, or raises.
+    """
+    return None if kind in _PLAIN else _LEAVES[kind]
+
+
+def stand_for_themselves(names: Iterable[Any]) -> bool:
+    """Whether all keys of a dict are text that the canonical form writes as it is."""
+    return all(type(name) is str and not name.startswith("$") for name in names)
 
 
 class _Walk:
@@ -372,10 +390,20 @@ def tool_frame(tool: str, major: int) -> bytes:
 
 def derive(seed: _Hash, tool: bytes, canonical_arguments: bytes) -> Key:
     """The key of one call of one tool in one step."""
+    return _new(Key, derive_digits(seed, tool, canonical_arguments))
+
+
+def derive_digits(seed: _Hash, tool: bytes, canonical_arguments: bytes) -> str:
+    """The digits of that key: enough to look it up."""
     # The arguments end the message, so they need no length of their own.
     state = seed.copy()
     state.update(tool + canonical_arguments)
-    return _new(Key, state.hexdigest())
+    return state.hexdigest()
+
+
+def key_with(digits: str) -> Key:
+    """The key with these digits, which `derive_digits` gave."""
+    return _new(Key, digits)
 
 
 def explicit(tenant: str, text: str) -> Key:

@@ -11,6 +11,7 @@ import hashlib
 import os
 import struct
 from functools import lru_cache
+from os import getpid
 from typing import NamedTuple
 
 from semel.kernel.clock import Clock
@@ -38,7 +39,12 @@ class _Stat(NamedTuple):
 
 def token(clock: Clock) -> bytes:
     """A new token of this process."""
-    return clock.token() + _identity(os.getpid())
+    return token_of(clock.token())
+
+
+def token_of(chance: bytes) -> bytes:
+    """The token of this process with these 16 random bytes."""
+    return chance + _identity(getpid())
 
 
 def is_neighbour(of: bytes) -> bool:
@@ -57,7 +63,7 @@ def is_gone(of: bytes) -> bool:
 
 def _neighbour(of: bytes) -> tuple[int, int] | None:
     """Pid and start of the process that made the token, if it is another one of this pid space."""
-    theirs, here = of[_RANDOM_BYTES:], _identity(os.getpid())
+    theirs, here = of[_RANDOM_BYTES:], _identity(getpid())
     if theirs == here or not here or len(theirs) != _IDENTITY.size:
         return None
     pid_space, pid, started = _IDENTITY.unpack(theirs)

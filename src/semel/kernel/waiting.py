@@ -87,7 +87,15 @@ class Flag:
 
 # --- nobody waits for itself ----------------------------------------------------------------------
 
-_threads = threading.local()
+
+class _OfThread(threading.local):
+    """What is known of each thread."""
+
+    mark: threading.Lock | None = None
+    reserved = False
+
+
+_threads = _OfThread()
 
 
 class ServingThread(threading.Thread):
@@ -96,8 +104,7 @@ class ServingThread(threading.Thread):
 
 def _mark() -> threading.Lock:
     """This thread's mark, locked while it is in the middle of a store. In one call: a handler may come."""
-    mark = getattr(_threads, "mark", None)
-    return cast(threading.Lock, mark or _threads.__dict__.setdefault("mark", _new_mark()))
+    return _threads.mark or _threads.__dict__.setdefault("mark", _new_mark())
 
 
 def _new_mark() -> threading.Lock:
@@ -117,7 +124,7 @@ def alone() -> threading.Lock:
 
     StoreUnavailable if this thread holds it already: it would wait for itself.
     """
-    mark = _mark()
+    mark = _threads.mark or _mark()
     if mark.locked():
         raise StoreUnavailable(
             "This thread is in the middle of the store, and this call came in between (from a signal handler "
@@ -162,4 +169,4 @@ def reserve_thread() -> None:
 
 
 def is_reserved() -> bool:
-    return getattr(_threads, "reserved", False)
+    return _threads.reserved

@@ -7,5 +7,5 @@ sweep         lapsed leases, closed windows, seals    counters   replays and ref
 records       records for people                      explain    a record in words
 catalogue     what tools there are                    probing    probes in the background
 request_keys  keys that came with requests for runs and jobs, whose windows the sweeper closes
-doctor        is this store safe
+doctor        is this store safe                      beyond     what knows of runs, handed over
 """

@@ -15,7 +15,7 @@ from semel.errors import SemelError, StoreUnavailable
 from semel.kernel.record import Park, Release
 from semel.kernel.waiting import WaitingThreads, is_inside, is_reserved
 from semel.ledger.keeper import Keeper
-from semel.ledger.running import Attempt, Running
+from semel.ledger.running import Call, Running
 from semel.stores.base import Store
 
 log = logging.getLogger("semel")
@@ -42,7 +42,7 @@ class Closing:
         self._closed = False
         self._changed = WaitingThreads()
 
-    def close(self, within_s: float, innermost: Attempt | None = None) -> None:
+    def close(self, within_s: float, innermost: Call | None = None) -> None:
         """The store is closed; by another thread soon, where this one cannot be waited for.
 
         `innermost` is the call whose tool closes.
@@ -92,11 +92,11 @@ class Closing:
 
     def _let_go(self) -> None:
         """What has not ended is in doubt at once; what has not begun, and now never will, is given back."""
-        for attempt in list(self._running.calls):
-            last_word = _last_word(attempt)
+        for call in list(self._running.calls):
+            last_word = _last_word(call)
             if last_word is None:
                 continue
-            self._keeper.end(last_word.token)
+            self._keeper.end(call)
             try:
                 self._store.perform(last_word)
             except StoreUnavailable as away:
@@ -106,15 +106,15 @@ class Closing:
                 log.error("semel: cannot write %s: %s", type(last_word).__name__, error)
 
 
-def _last_word(attempt: Attempt) -> Park | Release | None:
-    token = attempt.token
+def _last_word(call: Call) -> Park | Release | None:
+    token = call.token
     if token is None:
         return None
     # `ended` was set before this look, and a call looks at that after it has set `entered`: so what is not
     # entered now is not going to be.
-    return (
-        Park(attempt.at, token, PARKED) if attempt.entered else Release(attempt.at, token, attempt.window_us)
-    )
+    if call.entered:
+        return Park(call.at, token, PARKED)
+    return Release(call.at, token, call.contract.window_us)
 
 
 _handed_over: list[tuple[threading.Thread, Running]] = []

@@ -1,7 +1,7 @@
 """One daemon thread per ledger: signs of life, writes put off, counts, ages, sightings, now and then a sweep.
 
 A thread of its own, because a tool may block the event loop, and one for all calls, because a timer per call
-costs more than the call. Beginning and ending a call only touches a dictionary.
+costs more than the call. Beginning and ending a call only sets what it says of itself.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from semel.kernel.record import Address, Command, Look, Record, Renew, Settle
 from semel.kernel.waiting import Flag, reserve_thread
 from semel.ledger.catalogue import Sightings
 from semel.ledger.counters import REFUSED, AnswerCounters
+from semel.ledger.running import Call, Running
 from semel.ledger.sweep import Sweeper
 from semel.stores.base import AppendEvents, Store
 from semel.windows.age_counters import TOOL, AgeCounters, Subject
@@ -35,8 +36,9 @@ KEEPER_THREAD = "semel-keeper"
 # The longest nap: replays counted in the last second may be lost in a crash, not more.
 _TICK_S = 1.0
 
-# A third of the lease, so that two renewals may fail before the record is in doubt.
-_RENEWALS_PER_LEASE = 3
+# Microseconds of a lease to seconds until its renewal: a third of it, so that two renewals may fail before
+# the record is in doubt.
+_RENEWED_AFTER = 3e6
 
 # Calls that met a store that was away. Beyond this the oldest are left to their lease.
 _DEFERRED_MAX = 10_000
@@ -67,26 +69,10 @@ _SEAL_LAST_S = 1.0
 _SWEEP_EVERY_S = 60.0
 
 
-class Beat:
-    """One running call: whose lease to renew, and until when."""
-
-    __slots__ = ("at", "began", "due", "lease_us", "lost", "stop_at", "token")
-
-    def __init__(
-        self, at: Address, token: bytes, lease_us: int, began: float, due: float, stop_at: float
-    ) -> None:
-        self.began = began
-        self.at = at
-        self.token = token
-        self.lease_us = lease_us
-        self.due = due
-        self.stop_at = stop_at
-        self.lost = False  # someone else went on
-
-
 class Keeper:
-    def __init__(self, store: Store, counters: AnswerCounters, sweeper: Sweeper) -> None:
+    def __init__(self, store: Store, counters: AnswerCounters, sweeper: Sweeper, running: Running) -> None:
         self._store = store
+        self._running = running
         self._clock: Clock = store.clock
         self._counters = counters
         self._sweeper = sweeper
@@ -99,7 +85,8 @@ class Keeper:
 
     def _reset(self) -> None:
         """As new: also in a forked child, where the parent's thread, calls and locks do not exist."""
-        self._beats: dict[bytes, Beat] = {}
+        for call in list(self._running.calls):
+            self.end(call)
         self._awake = Flag()
         self._thread: threading.Thread | None = None
         self._wake_at = float("inf")
@@ -114,20 +101,21 @@ class Keeper:
 
     # --- called on the way of a call: quick -------------------------------------------------------
 
-    def begin(self, at: Address, token: bytes, lease_us: int, run_limit_us: int) -> Beat:
-        """Renew this lease while the call runs, for at most `run_limit_us`."""
-        now = self._clock.monotonic()
-        due = now + lease_us / (1e6 * _RENEWALS_PER_LEASE)
-        beat = self._beats[token] = Beat(at, token, lease_us, now, due, now + run_limit_us / 1e6)
+    def begin(self, call: Call) -> None:
+        """Renew this call's lease while it runs, for at most its `run_limit`."""
+        now, contract = self._clock.monotonic(), call.contract
+        call.began = now
+        call.stop_at = now + contract.run_limit_us / 1e6
+        due = call.due = now + contract.lease_us / _RENEWED_AFTER
+        call.renewed = True
         if self._thread is None:
             self._start()
         if due < self._wake_at:
             self._awake.set()
-        return beat
 
-    def end(self, token: bytes) -> None:
+    def end(self, call: Call) -> None:
         """The call is over; nothing happens if it never began."""
-        self._beats.pop(token, None)
+        call.renewed = False
 
     def defer(self, command: Command, give_up_s: float) -> None:
         """Repeat this write in the background until the store takes it, for at most so long."""
@@ -171,9 +159,9 @@ class Keeper:
         """Do what is due; how many seconds until the next thing is."""
         now = self._clock.monotonic()
         self._wake_at = float("inf")  # whoever begins a call meanwhile has us look once more
-        for beat in list(self._beats.values()):
-            if beat.due <= now:
-                self._renew(beat, now)
+        for call in self._renewed():
+            if call.due <= now:
+                self._renew(call, now)
         self._write_deferred(now)
         self.flush()
         if self._merge_at <= now:
@@ -187,28 +175,34 @@ class Keeper:
         if self._sweep_at <= now:
             self._sweep_at = now + _SWEEP_EVERY_S * (0.75 + 0.5 * self._clock.random())
             self._quietly(lambda: self._sweeper.run_once(lambda: self._closing))
-        self._wake_at = min((beat.due for beat in list(self._beats.values())), default=now + _TICK_S)
+        self._wake_at = min((call.due for call in self._renewed()), default=now + _TICK_S)
         self._wake_at = min(self._wake_at, now + _TICK_S)
         return max(0.001, self._wake_at - self._clock.monotonic())
 
-    def _renew(self, beat: Beat, now: float) -> None:
-        if now >= beat.stop_at:
-            self.end(beat.token)  # run_limit: from here on the lease lapses, and the record is in doubt
+    def _renewed(self) -> list[Call]:
+        return [call for call in list(self._running.calls) if call.renewed]
+
+    def _renew(self, call: Call, now: float) -> None:
+        token, lease_us = call.token, call.contract.lease_us
+        if token is None:
+            return  # it has just had its last word
+        if now >= call.stop_at:
+            self.end(call)  # run_limit: from here on the lease lapses, and the record is in doubt
             return
         try:
-            reply = self._store.perform(Renew(beat.at, beat.token, beat.lease_us))
+            reply = self._store.perform(Renew(call.at, token, lease_us))
         except StoreUnavailable:
-            beat.due = now + 0.1 + 0.1 * self._clock.random()
+            call.due = now + 0.1 + 0.1 * self._clock.random()
             return
         except SemelError as error:
-            log.error("semel: cannot renew the lease of %s: %s", beat.at.key, error)
-            self.end(beat.token)
+            log.error("semel: cannot renew the lease of %s: %s", call.key, error)
+            self.end(call)
             return
         if reply.applied:
-            beat.due = now + beat.lease_us / (1e6 * _RENEWALS_PER_LEASE)
-        elif beat.token in self._beats:
-            beat.lost = True
-            self.end(beat.token)
+            call.due = now + lease_us / _RENEWED_AFTER
+        elif call.renewed:
+            call.lost = True
+            self.end(call)
 
     def _write_deferred(self, now: float) -> None:
         for _ in range(len(self._deferred)):

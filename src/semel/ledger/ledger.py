@@ -5,25 +5,25 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from semel.call.cache import SettledCache
-from semel.call.drive import current_attempt
+from semel.call.drive import current_call
 from semel.call.step import Conversation, Step, open_step, resumed_step
 from semel.contract.tool_names import ToolNames
 from semel.errors import OpenError
 from semel.kernel.clock import SYSTEM, Clock
 from semel.kernel.durations import Duration, microseconds
+from semel.ledger import beyond
 from semel.ledger.catalogue import Sightings
 from semel.ledger.closing import Closing
 from semel.ledger.counters import AnswerCounters
 from semel.ledger.keeper import Keeper
 from semel.ledger.records import Records
 from semel.ledger.running import Running
-from semel.ledger.sweep import Chore, Sweeper
+from semel.ledger.sweep import Sweeper
 from semel.questions.approvals import Approvals
-from semel.questions.change import WhatFollows
 from semel.stores.urls import open_store
 
 if TYPE_CHECKING:
@@ -56,25 +56,24 @@ def url_of_store(given: str | None) -> str:
 class Ledger:
     """Steps and conversations, records and approvals of one tenant. `with` and `async with` close it."""
 
-    # What a store keeps beyond records and questions is no business of a ledger, but decisions and sweeps
-    # touch it. Who puts the library together (semel/__init__.py) hands over what knows of it.
-    follows: ClassVar[WhatFollows]
-    chores: ClassVar[Sequence[Chore]]
-
     def __init__(self, store: Store, *, tenant: str = "default") -> None:
         _check_tenant(tenant)
         self.store = store
         self.tenant = tenant
         self.clock = store.clock
         self.cache = SettledCache()
+        # Whether a call looks for a settlement before it claims, where the store says that this is worth it:
+        # if the last one found one. A process that begins may be one that resumes.
+        self.expects_settlements = True
         self.counters = AnswerCounters()
         self.tool_names = ToolNames()
-        self.sweeper = Sweeper(store, self.chores)
-        self.keeper = Keeper(store, self.counters, self.sweeper)
+        follows, chores = beyond.parts()
+        self.sweeper = Sweeper(store, chores)
         self.running = Running()
+        self.keeper = Keeper(store, self.counters, self.sweeper, self.running)
         self._closing = Closing(store, self.keeper, self.running)
         self.sightings = self.keeper.sightings = Sightings(store, tenant, self.keeper.notice)
-        self.approvals = Approvals(store, tenant, self.follows, self.keeper.notice)
+        self.approvals = Approvals(store, tenant, follows, self.keeper.notice)
         self.records = Records(store, tenant, self.keeper.notice, self.sightings.contract_of)
 
     @property
@@ -111,11 +110,11 @@ class Ledger:
         of a signal came in between, or they are tasks of its event loop) this returns at once, and the ledger
         is closed when they have ended.
         """
-        self._closing.close(_seconds(within), current_attempt())
+        self._closing.close(_seconds(within), current_call())
 
     async def aclose(self, within: Duration = CLOSE_WITHIN) -> None:
         """The same from an event loop, whose other tasks go on meanwhile."""
-        await asyncio.to_thread(self._closing.close, _seconds(within), current_attempt())
+        await asyncio.to_thread(self._closing.close, _seconds(within), current_call())
 
     def __enter__(self) -> Ledger:
         return self

@@ -23,13 +23,14 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from semel.call.guard import SCOPE, resolution
+from semel.call.guard import resolution
 from semel.contract.contract import Contract
 from semel.contract.result import CannotTell
 from semel.errors import ContractError, SemelError, StoreUnavailable
 from semel.kernel.keys import Key
 from semel.kernel.record import Record, State
 from semel.ledger.ledger import Ledger
+from semel.ledger.running import SCOPE
 from semel.stores.base import ListRecords
 
 log = logging.getLogger("semel")

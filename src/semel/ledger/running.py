@@ -1,50 +1,119 @@
-"""The calls of a ledger that are under way: who runs them, and how far each has come with its key.
+"""The calls of a ledger that are under way: who makes them, and how far each has come with its key.
 
 Closing waits for them, and for none that its own thread or task is in the middle of: that would be for ever.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
-import threading
 import weakref
+from asyncio import _get_running_loop, current_task
 from collections.abc import Iterator
-from typing import Any
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
 
+from semel.contract.contract import Contract
+from semel.contract.exact import Exact
 from semel.contract.transaction import Transaction
 from semel.errors import StoreUnavailable
-from semel.kernel.record import Address, Record
+from semel.kernel.keys import Key
+from semel.kernel.record import Address, Record, new
 from semel.kernel.waiting import WaitingThreads, is_reserved
 
+if TYPE_CHECKING:
+    from semel.call.step import Step
+    from semel.call.unfinished import OpenCalls
+    from semel.ledger.ledger import Ledger
 
-class Attempt:
-    """How far a call has come with its key: for when it is interrupted, or its ledger closed."""
+# The scope of the records of calls.
+SCOPE = "tool"
+
+
+class Call:
+    """One guarded call: what is called, how far it has come with its key, and whether its lease is renewed.
+
+    One object for all of that, because every call makes it, and each further object costs as much as a step.
+    Who closes the ledger, the keeper and the tool that runs here each read their part of it.
+    """
 
     __slots__ = (
+        "arguments",
         "at",
+        "began",
+        "canonical",
+        "contract",
+        "due",
         "entered",
+        "exact",
+        "fence",
+        "fingerprint",
+        "instance",
+        "keep",
+        "key",
+        "ledger",
+        "looks_first",
+        "lost",
+        "open_calls",
         "opened",
         "outer",
+        "passed",
         "record",
+        "renewed",
+        "replayed",
         "settled",
+        "step",
+        "stop_at",
         "task",
         "thread",
         "token",
-        "window_us",
     )
 
-    def __init__(self, at: Address, window_us: int, outer: Attempt | None = None) -> None:
-        self.at = at
+    began: float  # the clock's seconds, as in the next two; set by the keeper with them
+    due: float  # when its lease is renewed next
+    stop_at: float  # when that ends
+    fence: int  # of the attempt whose tool is entered
+    fingerprint: bytes
+
+    def __init__(
+        self,
+        contract: Contract,
+        ledger: Ledger,
+        key: Key,
+        arguments: dict[str, Any],
+        exact: Exact | None,
+        canonical: bytes,
+        instance: Any,
+        step: Step | None,
+        outer: Call | None,
+        open_calls: tuple[OpenCalls, ...],
+    ) -> None:
+        self.contract = contract
+        self.ledger = ledger
+        self.key = key
+        self.at = new(Address, (ledger.tenant, SCOPE, key))
+        self.arguments = arguments  # they fit the contract
+        self.exact = exact  # the same, if all have exactly their declared types
+        self.canonical = canonical
+        self.instance = instance  # the `self` of a method, or None
+        self.step = step
         self.outer = outer  # the call whose tool made this one
-        self.window_us = window_us
+        self.open_calls = open_calls  # of the numbered steps around it
+        self.keep = True  # whether its settlement may be kept in the process
+        self.looks_first = False  # whether the store is asked for a settlement before the claim is made
+        # How far it has come.
         self.token: bytes | None = None  # while it may hold the key, and has not written its last word
         self.entered = False  # whether the tool may have begun
+        self.passed = arguments  # what the tool is given: at a re-entry the first call's
+        self.opened: tuple[Transaction, ...] = ()  # for the tool
         self.record: Record | None = None  # as the store last gave it
         self.settled = False  # whether its answer is on record
-        self.opened: list[Transaction] = []  # for the tool
-        self.thread = threading.get_ident()
-        self.task = _task()
+        self.replayed = False  # whether its answer is an earlier call's
+        self.renewed = False  # whether the keeper renews its lease
+        self.lost = False  # whether the keeper found that someone else went on
+        # Who makes it.
+        self.thread = get_ident()
+        loop = _get_running_loop()
+        self.task = None if loop is None else current_task(loop)
 
     def begin(self, token: bytes) -> None:
         self.token, self.entered = token, False
@@ -67,26 +136,25 @@ class Attempt:
         return any(transaction.broken for transaction in self.opened)
 
 
-def _task() -> asyncio.Task[Any] | None:
-    loop = asyncio._get_running_loop()
-    return None if loop is None else asyncio.current_task(loop)
+class NeverEntered(Exception):
+    """The ledger was closed just before the tool."""
 
 
 class Running:
     """Kept as a set, not a number: a call that is interrupted on its way in or out is not miscounted."""
 
     def __init__(self) -> None:
-        self.calls: set[Attempt] = set()
+        self.calls: set[Call] = set()
         self.closing = False  # what is not under way is refused
         self.ended = False  # no tool is entered any more
         self._hurried = False
-        self._excused: set[Attempt] = set()
+        self._excused: set[Call] = set()
         self._left = WaitingThreads()
         _all.add(self)
 
-    def refuse(self, attempt: Attempt) -> None:
+    def refuse(self, call: Call) -> None:
         """StoreUnavailable if this call must not begin: the ledger closes, or the thread is not for it."""
-        if self.ended or (self.closing and attempt.outer not in self.calls):
+        if self.ended or (self.closing and call.outer not in self.calls):
             raise StoreUnavailable(
                 "The ledger is closed; the tool did not run.", corrective_action="Open it anew."
             )
@@ -97,29 +165,36 @@ class Running:
                 corrective_action="Call it from another thread.",
             )
 
+    def enter(self, call: Call) -> None:
+        """The tool may have begun from here on; NeverEntered if it may not, because the ledger was closed."""
+        call.entered = True
+        # In this order: whoever closes sets `ended` first, and then looks at `entered`.
+        if self.ended:
+            raise NeverEntered
+
     def gone(self) -> None:
         """A call has left."""
         if self.closing:
             self._left.wake()
 
-    def above(self, attempt: Attempt) -> bool:
+    def above(self, call: Call) -> bool:
         """Whether whoever makes this call is in the middle of another one of the same key."""
-        doer = (attempt.thread, attempt.task)
-        beside = (call for call in list(self.calls) if (call.thread, call.task) == doer)
-        return any(call is not attempt and call.at == attempt.at for call in (*beside, *_chain(attempt)))
+        doer = (call.thread, call.task)
+        beside = (other for other in list(self.calls) if (other.thread, other.task) == doer)
+        return any(other is not call and other.at == call.at for other in (*beside, *_chain(call)))
 
     # --- closing ----------------------------------------------------------------------------------
 
-    def interrupted(self, innermost: Attempt | None) -> bool:
+    def interrupted(self, innermost: Call | None) -> bool:
         """Whether this thread is in the middle of calls besides those whose tool it is that asks.
 
         Then a handler came in between two of their steps, or they are other tasks of this thread's loop: they
         can end once it goes on, and not before.
         """
-        thread, own = threading.get_ident(), set(_chain(innermost))
+        thread, own = get_ident(), set(_chain(innermost))
         return any(call.thread == thread and call not in own for call in list(self.calls))
 
-    def excuse(self, innermost: Attempt | None) -> None:
+    def excuse(self, innermost: Call | None) -> None:
         """Nobody waits for the call whose tool closes, and for those around it."""
         self._excused.update(_chain(innermost))
         self._left.wake()
@@ -135,15 +210,15 @@ class Running:
 
     def forked(self) -> None:
         """In a forked child: of the calls only those of the thread that forked."""
-        self.calls = {attempt for attempt in list(self.calls) if attempt.thread == threading.get_ident()}
+        self.calls = {call for call in list(self.calls) if call.thread == get_ident()}
         self._left = WaitingThreads()
 
 
-def _chain(attempt: Attempt | None) -> Iterator[Attempt]:
+def _chain(call: Call | None) -> Iterator[Call]:
     """The call, the one whose tool made it, and so on."""
-    while attempt is not None:
-        yield attempt
-        attempt = attempt.outer
+    while call is not None:
+        yield call
+        call = call.outer
 
 
 _all: weakref.WeakSet[Running] = weakref.WeakSet()

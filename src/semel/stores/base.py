@@ -199,6 +199,10 @@ class Store(ABC):
         For a caller that is being cancelled and may neither wait nor leave its claim behind.
         """
 
+    looks_first: bool = False
+    """Whether a look costs little beside a claim: then a synchronous caller that expects a settlement looks
+    for it first, and makes its claim only if there is none."""
+
     transactional: bool = False
     """Whether a tool may write into the database of the records, in one transaction with its settlement."""
 

@@ -15,17 +15,17 @@ from semel.kernel.record import (
     Address,
     Claim,
     Command,
-    Look,
     Record,
     Reply,
     State,
     apply,
     closed,
     effective_state,
+    new,
     sweep,
     unsettled_only,
 )
-from semel.kernel.waiting import entering
+from semel.kernel.waiting import alone, entering
 from semel.stores.base import (
     AppendEvents,
     CountRecords,
@@ -80,21 +80,21 @@ class MemoryStore(Store):
     def secret_key(self) -> bytes:
         return self._secret_key
 
-    @entering
     def perform(self, command: Command) -> Reply:
-        at = command.request.at if type(command) is Claim else command.at  # type: ignore[union-attr]
-        with self._lock:
-            now_us = self.clock.now_us()
-            before = self._records.get(at)
-            if type(command) is Look:
-                return Reply(before, now_us, False)
-            after = apply(before, command, now_us)
-            if after is None:
-                return Reply(before, now_us, False)
-            self._put(at, after)
-            self._tell(kind_of(before, after, command), after, now_us)
-        self.waiters.wake(at)
-        return Reply(after, now_us, True)
+        kind = type(command)
+        at = command.request.at if kind is Claim else command.at  # type: ignore[union-attr]
+        with alone():
+            with self._lock:
+                now_us = self.clock.now_us()
+                before = self._records.get(at)
+                after = apply(before, command, now_us)
+                if after is None:
+                    return Reply(before, now_us, False)
+                self._put(at, after)
+                if self.audit and (event := kind_of(before, after, command)):
+                    self._history.append((event, after, now_us))
+            self.waiters.wake(at)
+            return new(Reply, (after, now_us, True))
 
     def _put(self, at: Address, record: Record) -> None:
         self._records[at] = record

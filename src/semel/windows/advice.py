@@ -16,13 +16,13 @@ from itertools import islice
 from semel.audit.duplicate_report import late_by_tool
 from semel.audit.duplicates import LateRepeats
 from semel.audit.pages import Progress, records, silent
-from semel.call.guard import SCOPE
 from semel.kernel.answers import KeepsJson, WindowJson
 from semel.kernel.clock import rfc3339
 from semel.kernel.durations import words
 from semel.kernel.record import Record
 from semel.ledger.records import terms
 from semel.ledger.request_keys import key_record
+from semel.ledger.running import SCOPE
 from semel.stores.base import Store
 from semel.stores.documents import Count, Scan, score_on
 from semel.stores.index_names import KEYS

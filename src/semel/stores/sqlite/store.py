@@ -45,6 +45,7 @@ class SqliteStore(Store):
     """Opens the file, or makes it. Raises OpenError, StoreCorrupt or StoreUnavailable if that cannot be."""
 
     name = "sqlite"
+    looks_first = True
     transactional = True
 
     def __init__(
