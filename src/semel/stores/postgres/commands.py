@@ -1,4 +1,4 @@
-"""Commands of one kind as one statement, however many there are, and its rows as their replies."""
+"""Commands as statements, one of them or many of a kind, and their rows as replies."""
 
 from __future__ import annotations
 
@@ -23,18 +23,14 @@ from semel.kernel.record import (
 )
 from semel.stores.batching import ClaimedRecords
 from semel.stores.postgres import statements as sql
-from semel.stores.postgres.packing import binaries, numbers, texts, truths
+from semel.stores.postgres.packing import array, encoded, number, text, truth
 from semel.stores.postgres.rows import record_at
-from semel.stores.postgres.statements import Statement
+from semel.stores.postgres.statements import CommandStep
 from semel.stores.postgres.trouble import Failure
-from semel.stores.postgres.wire import PostgresConnection, Rows
+from semel.stores.postgres.wire import PostgresConnection, Row
 
-Packed = list[bytes]
-
-# Columns of an answer (answer.sql): where the record begins, and some of its own.
-_POSITION, _NOW, _APPLIED, _NEWEST_EVENT, _RECORD = 0, 1, 2, 3, 5
-_ID, _STATE, _FENCE = _RECORD + 3, _RECORD + 13, _RECORD + 15
-_ATTEMPTS, _CREATED_AT = _RECORD + 16, _RECORD + 18
+# What a step asks for of one command (`{asked ...}` in its file), without the address.
+Values = Sequence[bytes | None]
 
 
 def address_of(command: Any) -> Address:
@@ -42,93 +38,54 @@ def address_of(command: Any) -> Address:
     return at
 
 
-def _look(_: Sequence[Look]) -> Packed:
-    return []
+def _look(_: Look, _held: Record | None) -> Values:
+    return ()
 
 
-def _claim(commands: Sequence[Claim]) -> Packed:
-    requests = [command.request for command in commands]
-    return [
-        texts([each.at.tenant for each in requests]),
-        texts([each.at.scope for each in requests]),
-        texts([each.at.key for each in requests]),
-        texts([each.id for each in requests]),
-        texts([each.tool for each in requests]),
-        texts([each.version for each in requests]),
-        binaries([each.fingerprint for each in requests]),
-        binaries([each.arguments for each in requests]),
-        texts([each.terms for each in requests]),
-        texts([each.conversation for each in requests]),
-        texts([each.step for each in requests]),
-        texts([each.principal for each in requests]),
-        texts([each.job_id for each in requests]),
-        binaries([command.token for command in commands]),
-        numbers([command.lease_us for command in commands]),
-        truths([command.waiting for command in commands]),
-    ]
+def _claim(command: Claim, _held: Record | None) -> Values:
+    request, token, lease_us, waiting = command
+    at, id_, tool, version, fingerprint, arguments, terms, conversation, step, principal, job_id = request
+    *named, terms_, conversation_, step_, principal_, job_id_ = encoded(
+        *at, id_, tool, version, terms, conversation, step, principal, job_id
+    )
+    return (
+        *named, fingerprint, arguments, terms_, conversation_, step_, principal_, job_id_, token,
+        number(lease_us), truth(waiting),
+    )  # fmt: skip
 
 
-def _retake(commands: Sequence[Retake]) -> Packed:
-    return [
-        binaries([command.seen for command in commands]),
-        binaries([command.token for command in commands]),
-        numbers([command.lease_us for command in commands]),
-        numbers([command.within_us for command in commands]),
-    ]
+def _retake(command: Retake, _held: Record | None) -> Values:
+    return command.seen, command.token, number(command.lease_us), number(command.within_us)
 
 
-def _renew(commands: Sequence[Renew]) -> Packed:
-    return [
-        binaries([command.token for command in commands]),
-        numbers([command.lease_us for command in commands]),
-    ]
+def _renew(command: Renew, _held: Record | None) -> Values:
+    return command.token, number(command.lease_us)
 
 
-def _settle(commands: Sequence[Settle]) -> Packed:
-    return [
-        binaries([command.token for command in commands]),
-        texts([command.state.value for command in commands]),
-        binaries([command.outcome for command in commands]),
-        numbers([command.window_us for command in commands]),
-        texts([command.by for command in commands]),
-    ]
+def _settle(command: Settle, held: Record | None) -> Values:
+    state, by = encoded(command.state, command.by)
+    fence = None if held is None else held.fence
+    return command.token, state, command.outcome, number(command.window_us), by, number(fence)
 
 
-def _park(commands: Sequence[Park]) -> Packed:
-    return [
-        binaries([command.token for command in commands]),
-        texts([command.note for command in commands]),
-    ]
+def _park(command: Park, _held: Record | None) -> Values:
+    return command.token, text(command.note)
 
 
-def _release(commands: Sequence[Release]) -> Packed:
-    return [
-        binaries([command.token for command in commands]),
-        numbers([command.window_us for command in commands]),
-    ]
+def _release(command: Release, _held: Record | None) -> Values:
+    return command.token, number(command.window_us)
 
 
-def _resolve(commands: Sequence[Resolve]) -> Packed:
-    return [
-        binaries([command.seen for command in commands]),
-        binaries([command.token for command in commands]),
-        truths([command.happened for command in commands]),
-        binaries([command.outcome for command in commands]),
-        numbers([command.window_us for command in commands]),
-        texts([command.by for command in commands]),
-    ]
+def _resolve(command: Resolve, _held: Record | None) -> Values:
+    happened, window = truth(command.happened), number(command.window_us)
+    return command.seen, command.token, happened, command.outcome, window, text(command.by)
 
 
-def _amend(commands: Sequence[Amend]) -> Packed:
-    return [
-        binaries([command.seen for command in commands]),
-        binaries([command.token for command in commands]),
-        binaries([command.outcome for command in commands]),
-        texts([command.by for command in commands]),
-    ]
+def _amend(command: Amend, _held: Record | None) -> Values:
+    return command.seen, command.token, command.outcome, text(command.by)
 
 
-_STEPS: dict[type, tuple[Statement, Callable[[Any], Packed]]] = {
+_STEPS: dict[type, tuple[CommandStep, Callable[[Any, Record | None], Values]]] = {
     Look: (sql.LOOK, _look),
     Claim: (sql.CLAIM, _claim),
     Retake: (sql.RETAKE, _retake),
@@ -141,8 +98,104 @@ _STEPS: dict[type, tuple[Statement, Callable[[Any], Packed]]] = {
 }
 
 
+class CommandRow:
+    """A command on its way: what this process knows of its record, and what became of it."""
+
+    __slots__ = ("_claimed", "_command", "_held", "digest", "reply")
+
+    def __init__(self, command: Command, digest: bytes, claimed: ClaimedRecords) -> None:
+        self._command = command
+        self._claimed = claimed
+        self._held: Record | None = None
+        self.digest = digest
+        self.reply: Reply | Exception | None = None
+
+    def values(self) -> Values:
+        """What the step is asked with, the address first."""
+        command = self._command
+        if type(command) is Settle:
+            held = self._claimed.get(command.token)
+            self._held = held if held is not None and held.request.at == command.at else None
+        pack = _STEPS[type(command)][1]
+        return (self.digest, *pack(command, self._held))
+
+    def answer(self, row: Row) -> int:
+        """It has its reply, unless the record changed under the statement: then it asks again.
+
+        A record that refuses the command was read by the statement's own snapshot, so the reply is true of
+        that moment. Where it would not refuse it, somebody was quicker. Returns the newest event's number.
+        """
+        _, now_us, applied, newest_event, _, id_, fence, whole = row
+        try:
+            if applied:
+                self.reply = Reply(self._changed(now_us, id_, fence, whole), now_us, True)
+            else:
+                self.reply = self._refused(now_us, whole)
+        except Exception as damage:
+            self.reply = damage
+        return newest_event or 0
+
+    def _refused(self, now_us: int, whole: bytes | None) -> Reply | None:
+        command = self._command
+        record = record_at(address_of(command), whole)
+        refused = type(command) is Look or apply(record, command, now_us) is None
+        return Reply(record, now_us, False) if refused else None
+
+    def _changed(self, now_us: int, id_: str, fence: int, whole: bytes | None) -> Record:
+        """The record after the command. Most of it need not be sent where a claim began it, or where this
+        process has it since its claim.
+        """
+        command = self._command
+        if whole is not None:
+            record = record_at(address_of(command), whole)
+        elif type(command) is Claim:
+            record = _begun(command, now_us, id_, fence)
+        else:
+            record = apply(self._held, command, now_us)
+        assert record is not None
+        if type(command) is Claim or type(command) is Retake:
+            self._claimed.keep(record)
+        elif type(command) is Settle:
+            self._claimed.pop(command.token, None)
+        return record
+
+
+def _begun(command: Claim, now_us: int, id_: str, fence: int) -> Record:
+    record = apply(None, command, now_us)
+    assert record is not None
+    if record.request.id != id_:
+        record = record._replace(request=record.request._replace(id=id_))
+    return record if record.fence == fence else record._replace(fence=fence)
+
+
+class LoneCommand:
+    """One command, asked as plain values."""
+
+    newest_commit = 0  # it writes no document
+    repeatable = True  # what was applied is known by its token
+
+    def __init__(self, command: Command, digest: bytes, claimed: ClaimedRecords) -> None:
+        self._step = _STEPS[type(command)][0].one
+        self._row = CommandRow(command, digest, claimed)
+        self.newest_event = 0
+
+    @property
+    def replies(self) -> Sequence[Reply | Exception | None]:
+        return (self._row.reply,)
+
+    @property
+    def open(self) -> bool:
+        """Whether it has no reply yet."""
+        return self._row.reply is None
+
+    def run(self, link: PostgresConnection, common: Values) -> None:
+        """One statement. It may stay open: the record changed under the statement."""
+        row = link.ask_numbered(self._step, (*common, *self._row.values()))
+        self.newest_event = self._row.answer(row)
+
+
 class CommandRows:
-    """Commands of one kind at different addresses, and what became of them."""
+    """Commands of one kind at different addresses, asked together as arrays, and what became of them."""
 
     newest_commit = 0  # none of them writes a document
     repeatable = True  # what was applied is known by its token
@@ -150,64 +203,29 @@ class CommandRows:
     def __init__(
         self, commands: Sequence[Command], digests: Sequence[bytes], claimed: ClaimedRecords
     ) -> None:
-        self._commands = commands
-        self._digests = digests
-        self._claimed = claimed
-        self.replies: list[Reply | Exception | None] = [None] * len(commands)
+        self._step = _STEPS[type(commands[0])][0]
+        self._rows = [
+            CommandRow(command, digest, claimed) for command, digest in zip(commands, digests, strict=True)
+        ]
         self.newest_event = 0
 
     @property
-    def open(self) -> list[int]:
-        """Positions of those that have no reply yet."""
-        return [number for number, reply in enumerate(self.replies) if reply is None]
+    def replies(self) -> Sequence[Reply | Exception | None]:
+        return [row.reply for row in self._rows]
 
-    def run(self, link: PostgresConnection, common: Sequence[bytes | None]) -> None:
-        """One statement for all that are open. Some may stay open: the record changed under the statement.
+    @property
+    def open(self) -> bool:
+        """Whether some have no reply yet."""
+        return any(row.reply is None for row in self._rows)
 
-        A record that refuses the command was read by the statement's own snapshot, so the reply is true of
-        that moment. Where it would not refuse it, somebody was quicker: that command asks again.
-        """
+    def run(self, link: PostgresConnection, common: Values) -> None:
+        """One statement for all that are open. Some may stay open: the record changed under the statement."""
+        asked = {row.digest: row for row in self._rows if row.reply is None}
         # Always in this order, so that two statements that want the same rows never deadlock.
-        positions = sorted(self.open, key=self._digests.__getitem__)
-        commands = [self._commands[position] for position in positions]
-        step, pack = _STEPS[type(commands[0])]
-        digests = binaries([self._digests[position] for position in positions])
-        rows = link.ask(step, (*common, digests, *pack(commands)))
-        for number in range(len(rows)):
-            position = positions[rows.cell(number, _POSITION) - 1]
-            try:
-                self.replies[position] = self._reply(self._commands[position], rows, number)
-            except Failure:
+        columns = zip(*(asked[digest].values() for digest in sorted(asked)), strict=True)
+        arrays = [array(type_, column) for type_, column in zip(self._step.types, columns, strict=True)]
+        for row in link.ask(self._step.many, (*common, *arrays)):
+            if row[0] not in asked:
                 link.close()
-                raise
-            except Exception as damage:
-                self.replies[position] = damage
-
-    def _reply(self, command: Command, rows: Rows, number: int) -> Reply | None:
-        now_us = rows.cell(number, _NOW)
-        if not rows.cell(number, _APPLIED):
-            record = record_at(address_of(command), rows.row(number, _RECORD))
-            refused = isinstance(command, Look) or apply(record, command, now_us) is None
-            return Reply(record, now_us, False) if refused else None
-        self.newest_event = max(self.newest_event, rows.cell(number, _NEWEST_EVENT) or 0)
-        if isinstance(command, Settle) and rows.cell(number, _STATE) != command.state.value:
-            raise Failure("the answer is to another question", lost=True)
-        predicted = self._predicted(command, rows, number, now_us)
-        record = predicted or record_at(address_of(command), rows.row(number, _RECORD))
-        if isinstance(command, Claim | Retake) and record is not None:
-            self._claimed.keep(record)
-        return Reply(record, now_us, True)
-
-    def _predicted(self, command: Command, rows: Rows, number: int, now_us: int) -> Record | None:
-        """The record after a claim that begins it, or after a settlement: most of it need not be read."""
-        if isinstance(command, Claim):
-            claimed = apply(None, command, now_us)
-            assert claimed is not None
-            new = (command.request.id, claimed.attempts, now_us)
-            if new == tuple(rows.cell(number, column) for column in (_ID, _ATTEMPTS, _CREATED_AT)):
-                return claimed._replace(fence=rows.cell(number, _FENCE))
-        if isinstance(command, Settle):
-            held = self._claimed.pop(command.token, None)
-            if held is not None and held.request.at == command.at and held.fence == rows.cell(number, _FENCE):
-                return apply(held, command, now_us)
-        return None
+                raise Failure("the answer is to another question", lost=True)
+            self.newest_event = max(self.newest_event, asked[row[0]].answer(row))

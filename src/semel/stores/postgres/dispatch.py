@@ -19,7 +19,7 @@ from semel.stores.base import Waiters
 from semel.stores.batching import BATCH_MAX, Batcher, ClaimedRecords, QueuedCommand
 from semel.stores.documents import Commit
 from semel.stores.postgres import trouble
-from semel.stores.postgres.commands import CommandRows, address_of
+from semel.stores.postgres.commands import CommandRows, LoneCommand, address_of
 from semel.stores.postgres.documents import Commits, size_of, turn_of
 from semel.stores.postgres.packing import digest
 from semel.stores.postgres.pool import Pool
@@ -145,13 +145,15 @@ class StatementBatcher(Batcher[CommandToSend]):
     def _error_of(self, error: Exception, command: Any) -> SemelError:
         return trouble.translated(error, command)
 
-    def _request_of(self, batch: list[CommandToSend]) -> CommandRows | Commits:
+    def _request_of(self, batch: list[CommandToSend]) -> CommandRows | LoneCommand | Commits:
         commands: list[Any] = [queued.command for queued in batch]
         if type(commands[0]) is Commit:
             return Commits(commands)
+        if len(batch) == 1:
+            return LoneCommand(commands[0], batch[0].digest, self._claimed)
         return CommandRows(commands, [queued.digest for queued in batch], self._claimed)
 
-    def _ask(self, request: CommandRows | Commits) -> None:
+    def _ask(self, request: CommandRows | LoneCommand | Commits) -> None:
         """Statements until every command has its reply. Each may be repeated (promise 15), or says so."""
         give_up_at, failures = SYSTEM.monotonic() + self._patience_s, 0
         while request.open:

@@ -4,7 +4,8 @@ The driver's cursors would cost more than the statement's whole round trip; what
 wrapper of libpq, which knows TLS, passwords and the rest of the URL.
 
 Every request takes a number with it, and its answer comes with that number: a reply that arrives twice is
-never taken for the answer to something else.
+never taken for the answer to something else. The number goes in front of a statement, or is one of its values;
+then a refusal, which has no row to bring it back, is believed only if the connection is in step.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ _HEAR_OUT_S = 2.0
 
 # Of the time that a caller waits for a statement.
 _SERVERS_SHARE = 0.9
+
+# Below it are the types that PostgreSQL comes with.
+_FIRST_OWN_OID = 16384
 
 Row = tuple[Any, ...]
 Params = Sequence[bytes | None]
@@ -103,6 +107,53 @@ class PostgresConnection:
         self.used = True
         return Rows(result, readers)
 
+    def ask_numbered(self, step: Statement, params: Params) -> Row:
+        """The only row of a statement that takes its request's number last, and begins its row with it."""
+        give_up_at = SYSTEM.monotonic() + self.timeout_s
+        pgconn = self._pgconn
+        try:
+            readers = self._prepared.get(step.name)
+            if readers is None:
+                readers = self._prepare(step, give_up_at)
+            self._be_alone()
+            self._requests += 1
+            request = number(self._requests)
+            formats = (_BINARY,) * (len(params) + 1)
+            # First: an interrupt after this hears the server out, or finds that nothing was sent.
+            self._unanswered = True
+            pgconn.send_query_prepared(step.name, (*params, request), formats, _BINARY)
+            if pgconn.flush():
+                self._flush(give_up_at)
+            result = self._next(give_up_at)
+            while self._next(give_up_at) is not None:
+                pass
+            self._unanswered = False
+            if result is None:
+                raise self._break("no answer")
+            if result.status != _ROWS:
+                raise self._in_step(self._refusal(result), give_up_at)
+            self._recognise(result, request)
+        except psycopg.Error as error:
+            raise self._break(str(error)) from None
+        except Failure:
+            raise
+        except BaseException:
+            self._hear_out()
+            raise
+        self.used = True
+        return Rows(result, readers).row(0)
+
+    def _in_step(self, refusal: Failure, give_up_at: float) -> Failure:
+        """The refusal, once it is known to be the answer to what was asked last: nothing stands behind it."""
+        if not self.broken:
+            try:
+                self._number_request()
+                self._answer(give_up_at)
+            except psycopg.Error:
+                self.close()
+                refusal.lost = True
+        return refusal
+
     def script(self, text: str) -> None:
         """Several statements without parameters, in one transaction unless they say otherwise."""
         self._requests += 1
@@ -127,7 +178,9 @@ class PostgresConnection:
         self._pgconn.send_prepare(step.name, step.text)
         self._pgconn.send_describe_prepared(step.name)
         described = self._answer(give_up_at)
-        readers = tuple(READERS[described.ftype(column)] for column in range(described.nfields))
+        types = [described.ftype(column) for column in range(described.nfields)]
+        # What is no type of PostgreSQL's own is a whole row of a table.
+        readers = tuple(bytes if oid >= _FIRST_OWN_OID else READERS[oid] for oid in types)
         self._prepared[step.name] = readers
         return readers
 
@@ -139,6 +192,9 @@ class PostgresConnection:
     def _open_request(self) -> None:
         """What is sent next has a number in front of it, and they travel together."""
         self._be_alone()
+        self._number_request()
+
+    def _number_request(self) -> None:
         self._requests += 1
         self._pgconn.enter_pipeline_mode()
         if not self._echoes:
@@ -183,6 +239,10 @@ class PostgresConnection:
         give_up_at = SYSTEM.monotonic() + min(self.timeout_s, _HEAR_OUT_S)
         try:
             while self._unanswered and not self.broken:
+                if self._pgconn.pipeline_status == _ALONE:
+                    while self._next(give_up_at) is not None:
+                        pass
+                    break
                 # One None stands between two results; two in a row mean that no more has come yet.
                 results = (self._next(give_up_at), self._next(give_up_at))
                 if any(result is not None and result.status == _SYNC for result in results):
@@ -310,16 +370,13 @@ class Rows:
     def __iter__(self) -> Iterator[Row]:
         return (self.row(number) for number in range(self._count))
 
-    def cell(self, number: int, column: int) -> Any:
-        value = self._get(number, column)
-        return None if value is None else self._readers[column](value)
-
-    def row(self, number: int, first: int = 0) -> Row:
-        """Its cells from this column on."""
+    def row(self, number: int) -> Row:
         get = self._get
         return tuple(
-            None if (value := get(number, column)) is None else reader(value)
-            for column, reader in enumerate(self._readers[first:], first)
+            [
+                None if (value := get(number, column)) is None else reader(value)
+                for column, reader in enumerate(self._readers)
+            ]
         )
 
 
