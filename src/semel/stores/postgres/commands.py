@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from semel.kernel.record import (
@@ -21,16 +22,23 @@ from semel.kernel.record import (
     Settle,
     apply,
 )
-from semel.stores.batching import ClaimedRecords
+from semel.stores.batching import ClaimedRecords, QueuedCommand
+from semel.stores.documents import Commit
 from semel.stores.postgres import statements as sql
-from semel.stores.postgres.packing import array, encoded, number, text, truth
+from semel.stores.postgres.documents import size_of, turn_of
+from semel.stores.postgres.packing import array, digest, encoded, number, text, truth
 from semel.stores.postgres.rows import record_at
 from semel.stores.postgres.statements import CommandStep
-from semel.stores.postgres.trouble import Failure
+from semel.stores.postgres.trouble import Failure, translated
 from semel.stores.postgres.wire import PostgresConnection, Row
+
+_NEWEST_EVENT = 3  # the column of an answer
 
 # What a step asks for of one command (`{asked ...}` in its file), without the address.
 Values = Sequence[bytes | None]
+
+
+_digest_of = attrgetter("digest")
 
 
 def address_of(command: Any) -> Address:
@@ -98,69 +106,73 @@ _STEPS: dict[type, tuple[CommandStep, Callable[[Any, Record | None], Values]]] =
 }
 
 
-class CommandRow:
-    """A command on its way: what this process knows of its record, and what became of it."""
+class CommandToSend(QueuedCommand):
+    """A command, or a commit of documents, and whom it must not run beside: what has the same digest."""
 
-    __slots__ = ("_claimed", "_command", "_held", "digest", "reply")
+    __slots__ = ("_held", "at", "digest", "size")
 
-    def __init__(self, command: Command, digest: bytes, claimed: ClaimedRecords) -> None:
-        self._command = command
-        self._claimed = claimed
-        self._held: Record | None = None
-        self.digest = digest
-        self.reply: Reply | Exception | None = None
+    def __init__(self, command: Command | Commit) -> None:
+        super().__init__(command)
+        if type(command) is Commit:
+            self.at: Address | None = None
+            self.digest = turn_of(command)
+            self.size = size_of(command)
+        else:
+            self.at = at = address_of(command)
+            self.digest = digest(at)
+            self.size = 0
 
-    def values(self) -> Values:
+    def values(self, claimed: ClaimedRecords) -> Values:
         """What the step is asked with, the address first."""
-        command = self._command
+        command = self.command
+        self._held: Record | None = None  # the record, as this process knows it since its claim
         if type(command) is Settle:
-            held = self._claimed.get(command.token)
-            self._held = held if held is not None and held.request.at == command.at else None
-        pack = _STEPS[type(command)][1]
-        return (self.digest, *pack(command, self._held))
+            held = claimed.get(command.token)
+            if held is not None and held.request.at == command.at:
+                self._held = held
+        return (self.digest, *_STEPS[type(command)][1](command, self._held))
 
-    def answer(self, row: Row) -> int:
-        """It has its reply, unless the record changed under the statement: then it asks again.
+    def take(self, row: Row, claimed: ClaimedRecords) -> None:
+        """It is done by this row of an answer, unless the record changed under the statement.
 
         A record that refuses the command was read by the statement's own snapshot, so the reply is true of
-        that moment. Where it would not refuse it, somebody was quicker. Returns the newest event's number.
+        that moment. Where it would not refuse it, somebody was quicker: it asks again.
         """
-        _, now_us, applied, newest_event, _, id_, fence, whole = row
+        _, now_us, applied, _, _, id_, fence, whole = row
         try:
             if applied:
-                self.reply = Reply(self._changed(now_us, id_, fence, whole), now_us, True)
+                self.answer = Reply(self._changed(now_us, id_, fence, whole, claimed), now_us, True)
             else:
-                self.reply = self._refused(now_us, whole)
+                record = record_at(self.at, whole)
+                if type(self.command) is not Look and apply(record, self.command, now_us) is not None:
+                    return
+                self.answer = Reply(record, now_us, False)
         except Exception as damage:
-            self.reply = damage
-        return newest_event or 0
+            self.error = translated(damage, self.command)
+        self.done = True
 
-    def _refused(self, now_us: int, whole: bytes | None) -> Reply | None:
-        command = self._command
-        record = record_at(address_of(command), whole)
-        refused = type(command) is Look or apply(record, command, now_us) is None
-        return Reply(record, now_us, False) if refused else None
-
-    def _changed(self, now_us: int, id_: str, fence: int, whole: bytes | None) -> Record:
-        """The record after the command. Most of it need not be sent where a claim began it, or where this
-        process has it since its claim.
+    def _changed(
+        self, now_us: int, id_: str, fence: int, whole: bytes | None, claimed: ClaimedRecords
+    ) -> Record | None:
+        """The record after the command. The answer leaves out what a claim has just begun, and what this
+        process knows.
         """
-        command = self._command
+        command = self.command
+        kind = type(command)
         if whole is not None:
-            record = record_at(address_of(command), whole)
-        elif type(command) is Claim:
+            record = record_at(self.at, whole)
+        elif kind is Claim:
             record = _begun(command, now_us, id_, fence)
         else:
             record = apply(self._held, command, now_us)
-        assert record is not None
-        if type(command) is Claim or type(command) is Retake:
-            self._claimed.keep(record)
-        elif type(command) is Settle:
-            self._claimed.pop(command.token, None)
+        if kind is Settle:
+            claimed.pop(command.token, None)
+        elif record is not None and (kind is Claim or kind is Retake):
+            claimed.keep(record)
         return record
 
 
-def _begun(command: Claim, now_us: int, id_: str, fence: int) -> Record:
+def _begun(command: Claim, now_us: int, id_: str, fence: int) -> Record | None:
     record = apply(None, command, now_us)
     assert record is not None
     if record.request.id != id_:
@@ -168,64 +180,45 @@ def _begun(command: Claim, now_us: int, id_: str, fence: int) -> Record:
     return record if record.fence == fence else record._replace(fence=fence)
 
 
-class LoneCommand:
-    """One command, asked as plain values."""
+class Commands:
+    """Commands of one kind at different addresses, and the statements that carry them out."""
 
-    newest_commit = 0  # it writes no document
     repeatable = True  # what was applied is known by its token
 
-    def __init__(self, command: Command, digest: bytes, claimed: ClaimedRecords) -> None:
-        self._step = _STEPS[type(command)][0].one
-        self._row = CommandRow(command, digest, claimed)
+    def __init__(self, batch: Sequence[CommandToSend], claimed: ClaimedRecords) -> None:
+        self._batch = batch
+        self._claimed = claimed
+        self.open = True  # whether some are not done yet
         self.newest_event = 0
-
-    @property
-    def replies(self) -> Sequence[Reply | Exception | None]:
-        return (self._row.reply,)
-
-    @property
-    def open(self) -> bool:
-        """Whether it has no reply yet."""
-        return self._row.reply is None
-
-    def run(self, link: PostgresConnection, common: Values) -> None:
-        """One statement. It may stay open: the record changed under the statement."""
-        row = link.ask_numbered(self._step, (*common, *self._row.values()))
-        self.newest_event = self._row.answer(row)
-
-
-class CommandRows:
-    """Commands of one kind at different addresses, asked together as arrays, and what became of them."""
-
-    newest_commit = 0  # none of them writes a document
-    repeatable = True  # what was applied is known by its token
-
-    def __init__(
-        self, commands: Sequence[Command], digests: Sequence[bytes], claimed: ClaimedRecords
-    ) -> None:
-        self._step = _STEPS[type(commands[0])][0]
-        self._rows = [
-            CommandRow(command, digest, claimed) for command, digest in zip(commands, digests, strict=True)
-        ]
-        self.newest_event = 0
-
-    @property
-    def replies(self) -> Sequence[Reply | Exception | None]:
-        return [row.reply for row in self._rows]
-
-    @property
-    def open(self) -> bool:
-        """Whether some have no reply yet."""
-        return any(row.reply is None for row in self._rows)
 
     def run(self, link: PostgresConnection, common: Values) -> None:
         """One statement for all that are open. Some may stay open: the record changed under the statement."""
-        asked = {row.digest: row for row in self._rows if row.reply is None}
+        commands = [queued for queued in self._batch if not queued.done]
+        step = _STEPS[type(commands[0].command)][0]
+        if len(commands) == 1:
+            (alone,) = commands
+            self._take(alone, link.ask_numbered(step.one, (*common, *alone.values(self._claimed))))
+            self.open = not alone.done
+        else:
+            self._run_together(step, commands, link, common)
+            self.open = not all(queued.done for queued in commands)
+
+    def _run_together(
+        self, step: CommandStep, commands: list[CommandToSend], link: PostgresConnection, common: Values
+    ) -> None:
         # Always in this order, so that two statements that want the same rows never deadlock.
-        columns = zip(*(asked[digest].values() for digest in sorted(asked)), strict=True)
-        arrays = [array(type_, column) for type_, column in zip(self._step.types, columns, strict=True)]
-        for row in link.ask(self._step.many, (*common, *arrays)):
-            if row[0] not in asked:
+        commands.sort(key=_digest_of)
+        columns = zip(*[queued.values(self._claimed) for queued in commands], strict=True)
+        asked = {queued.digest: queued for queued in commands}
+        for row in link.run(step.many, (*common, *map(array, step.types, columns))):
+            queued = asked.get(row[0])
+            if queued is None:
                 link.close()
                 raise Failure("the answer is to another question", lost=True)
-            self.newest_event = max(self.newest_event, asked[row[0]].answer(row))
+            self._take(queued, row)
+
+    def _take(self, queued: CommandToSend, row: Row) -> None:
+        newest_event = row[_NEWEST_EVENT]
+        if newest_event is not None and newest_event > self.newest_event:
+            self.newest_event = newest_event
+        queued.take(row, self._claimed)

@@ -70,7 +70,7 @@ def _array(oid: int, packed: Sequence[bytes | None]) -> bytes:
         return struct.pack("!iii", 0, 0, oid)
     head = _head(1, 1, oid, len(packed), 1)
     if None not in packed and len(set(map(len, packed))) == 1:  # type: ignore[arg-type]
-        # As most columns of a batch are. In front of each value is the same size, so all of them are one join.
+        # As most columns of a batch are: the same size is in front of each value, so one join makes them all.
         size = _length(len(packed[0]))  # type: ignore[arg-type]
         return head + size + size.join(packed)  # type: ignore[arg-type]
     return head + b"".join([_NULL if value is None else _length(len(value)) + value for value in packed])
@@ -102,7 +102,7 @@ _truth_of = _TRUE.__eq__
 
 
 def row_of(value: bytes) -> tuple[Any, ...]:
-    """The columns of a row that came as one value: how many there are, then of each its type, size and bytes."""
+    """The columns of a row that came as one value: their number, then of each its type, size and bytes."""
     columns: list[Any] = []
     at = 4
     while at < len(value):

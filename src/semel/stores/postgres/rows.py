@@ -38,7 +38,7 @@ def record_of(row: Sequence[Any]) -> Record:
     return record
 
 
-def record_at(at: Address, whole: bytes | None) -> Record | None:
+def record_at(at: Address | None, whole: bytes | None) -> Record | None:
     """The record at this address, of a row of the table that came as one value; None if there is none."""
     if whole is None:
         return None

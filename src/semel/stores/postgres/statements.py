@@ -63,8 +63,8 @@ def command_step(name: str) -> CommandStep:
     many = text.replace(asked[0], f"MATERIALIZED (SELECT * FROM unnest({arrays}) AS a ({names}))")
     many = many.replace("{answer}", _read("parts/many", "answer"))
     return CommandStep(
-        Statement(f"{name} one".encode(), _whole(one).encode()),
-        Statement(f"{name} many".encode(), _whole(many).encode()),
+        Statement(name.encode(), _whole(one).encode()),
+        Statement(f"{name}_many".encode(), _whole(many).encode()),
         types,
     )
 

@@ -4,14 +4,14 @@ The driver's cursors would cost more than the statement's whole round trip; what
 wrapper of libpq, which knows TLS, passwords and the rest of the URL.
 
 Every request takes a number with it, and its answer comes with that number: a reply that arrives twice is
-never taken for the answer to something else. The number goes in front of a statement, or is one of its values;
-then a refusal, which has no row to bring it back, is believed only if the connection is in step.
+never taken for the answer to something else. The number goes in front of a statement, or is the last of its
+values; a refusal has no row to bring it back, and is believed once the connection is known to be in step.
 """
 
 from __future__ import annotations
 
 import select
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import psycopg
@@ -84,10 +84,6 @@ class PostgresConnection:
 
     def run(self, step: Statement, params: Params = ()) -> list[Row]:
         """The rows of one statement, which is a transaction of its own unless one was begun."""
-        return list(self.ask(step, params))
-
-    def ask(self, step: Statement, params: Params = ()) -> Rows:
-        """The same, unread: for an answer of which few cells are needed."""
         give_up_at = SYSTEM.monotonic() + self.timeout_s
         try:
             readers = self._prepared.get(step.name)
@@ -105,7 +101,7 @@ class PostgresConnection:
             self._hear_out()
             raise
         self.used = True
-        return Rows(result, readers)
+        return [_row(result, number, readers) for number in range(result.ntuples)]
 
     def ask_numbered(self, step: Statement, params: Params) -> Row:
         """The only row of a statement that takes its request's number last, and begins its row with it."""
@@ -141,17 +137,21 @@ class PostgresConnection:
             self._hear_out()
             raise
         self.used = True
-        return Rows(result, readers).row(0)
+        return _row(result, 0, readers)
 
     def _in_step(self, refusal: Failure, give_up_at: float) -> Failure:
         """The refusal, once it is known to be the answer to what was asked last: nothing stands behind it."""
-        if not self.broken:
-            try:
-                self._number_request()
-                self._answer(give_up_at)
-            except psycopg.Error:
-                self.close()
-                refusal.lost = True
+        if self.broken:
+            return refusal
+        if not self.idle:
+            self.close()  # in a transaction nobody says a number any more, and it is undone in any case
+            return refusal
+        try:
+            self._number_request()
+            self._answer(give_up_at)
+        except psycopg.Error:
+            self.close()
+            refusal.lost = True
         return refusal
 
     def script(self, text: str) -> None:
@@ -356,28 +356,14 @@ class PostgresConnection:
         self._pgconn.finish()
 
 
-class Rows:
-    """The answer to a statement. A cell is read when it is asked for."""
-
-    def __init__(self, result: Any, readers: Sequence[Callable[[bytes], Any]]) -> None:
-        self._get = result.get_value
-        self._readers = readers
-        self._count = result.ntuples
-
-    def __len__(self) -> int:
-        return int(self._count)
-
-    def __iter__(self) -> Iterator[Row]:
-        return (self.row(number) for number in range(self._count))
-
-    def row(self, number: int) -> Row:
-        get = self._get
-        return tuple(
-            [
-                None if (value := get(number, column)) is None else reader(value)
-                for column, reader in enumerate(self._readers)
-            ]
-        )
+def _row(result: Any, number: int, readers: Sequence[Callable[[bytes], Any]]) -> Row:
+    get = result.get_value
+    return tuple(
+        [
+            None if (value := get(number, column)) is None else reader(value)
+            for column, reader in enumerate(readers)
+        ]
+    )
 
 
 def _ready(socket: int, events: int, give_up_at: float) -> int:
