@@ -194,18 +194,19 @@ class Commands:
     def run(self, link: PostgresConnection, common: Values) -> None:
         """One statement for all that are open. Some may stay open: the record changed under the statement."""
         commands = [queued for queued in self._batch if not queued.done]
-        step = _STEPS[type(commands[0].command)][0]
         if len(commands) == 1:
-            (alone,) = commands
-            self._take(alone, link.ask_numbered(step.one, (*common, *alone.values(self._claimed))))
-            self.open = not alone.done
+            self._run_alone(commands[0], link, common)
+            self.open = not commands[0].done
         else:
-            self._run_together(step, commands, link, common)
+            self._run_together(commands, link, common)
             self.open = not all(queued.done for queued in commands)
 
-    def _run_together(
-        self, step: CommandStep, commands: list[CommandToSend], link: PostgresConnection, common: Values
-    ) -> None:
+    def _run_alone(self, queued: CommandToSend, link: PostgresConnection, common: Values) -> None:
+        step = _STEPS[type(queued.command)][0]
+        self._take(queued, link.ask_numbered(step.one, (*common, *queued.values(self._claimed))))
+
+    def _run_together(self, commands: list[CommandToSend], link: PostgresConnection, common: Values) -> None:
+        step = _STEPS[type(commands[0].command)][0]
         # Always in this order, so that two statements that want the same rows never deadlock.
         commands.sort(key=_digest_of)
         columns = zip(*[queued.values(self._claimed) for queued in commands], strict=True)
