@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from operator import attrgetter
 from typing import Any
 
@@ -29,10 +30,11 @@ from semel.stores.postgres.documents import size_of, turn_of
 from semel.stores.postgres.packing import array, digest, encoded, number, text, truth
 from semel.stores.postgres.rows import record_at
 from semel.stores.postgres.statements import CommandStep
-from semel.stores.postgres.trouble import Failure, translated
+from semel.stores.postgres.trouble import translated
 from semel.stores.postgres.wire import PostgresConnection, Row
 
-_NEWEST_EVENT = 3  # the column of an answer
+# Columns of an answer, which CommandToSend.take reads whole.
+_ADDRESS, _NEWEST_EVENT = 1, 4
 
 # What a step asks for of one command (`{asked ...}` in its file), without the address.
 Values = Sequence[bytes | None]
@@ -52,14 +54,9 @@ def _look(_: Look, _held: Record | None) -> Values:
 
 def _claim(command: Claim, _held: Record | None) -> Values:
     request, token, lease_us, waiting = command
-    at, id_, tool, version, fingerprint, arguments, terms, conversation, step, principal, job_id = request
-    *named, terms_, conversation_, step_, principal_, job_id_ = encoded(
-        *at, id_, tool, version, terms, conversation, step, principal, job_id
-    )
-    return (
-        *named, fingerprint, arguments, terms_, conversation_, step_, principal_, job_id_, token,
-        number(lease_us), truth(waiting),
-    )  # fmt: skip
+    at, *named, fingerprint, arguments, terms, conversation, step, principal, job_id = request
+    texts = encoded(*at, *named, terms, conversation, step, principal, job_id)
+    return (*islice(texts, 6), fingerprint, arguments, *texts, token, number(lease_us), truth(waiting))
 
 
 def _retake(command: Retake, _held: Record | None) -> Values:
@@ -138,7 +135,7 @@ class CommandToSend(QueuedCommand):
         A record that refuses the command was read by the statement's own snapshot, so the reply is true of
         that moment. Where it would not refuse it, somebody was quicker: it asks again.
         """
-        _, now_us, applied, _, _, id_, fence, whole = row
+        _, _, now_us, applied, _, _, id_, fence, whole = row
         try:
             if applied:
                 self.answer = Reply(self._changed(now_us, id_, fence, whole, claimed), now_us, True)
@@ -203,7 +200,8 @@ class Commands:
 
     def _run_alone(self, queued: CommandToSend, link: PostgresConnection, common: Values) -> None:
         step = _STEPS[type(queued.command)][0]
-        self._take(queued, link.ask_numbered(step.one, (*common, *queued.values(self._claimed))))
+        (row,) = link.run_numbered(step.one, (*common, *queued.values(self._claimed)))
+        self._take(queued, row)
 
     def _run_together(self, commands: list[CommandToSend], link: PostgresConnection, common: Values) -> None:
         step = _STEPS[type(commands[0].command)][0]
@@ -211,12 +209,8 @@ class Commands:
         commands.sort(key=_digest_of)
         columns = zip(*[queued.values(self._claimed) for queued in commands], strict=True)
         asked = {queued.digest: queued for queued in commands}
-        for row in link.run(step.many, (*common, *map(array, step.types, columns))):
-            queued = asked.get(row[0])
-            if queued is None:
-                link.close()
-                raise Failure("the answer is to another question", lost=True)
-            self._take(queued, row)
+        for row in link.run_numbered(step.many, (*common, *map(array, step.types, columns))):
+            self._take(asked[row[_ADDRESS]], row)
 
     def _take(self, queued: CommandToSend, row: Row) -> None:
         newest_event = row[_NEWEST_EVENT]

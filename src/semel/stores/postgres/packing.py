@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 from semel.kernel.record import Address
@@ -52,12 +52,12 @@ def binary(value: bytes | None) -> bytes | None:
     return value
 
 
-def encoded(*values: str) -> list[bytes]:
+def encoded(*values: str) -> Iterator[bytes]:
     """Texts that are not NULL, together: hardly ever does one of them need an escape."""
     together = "".join(values)
     if "\x00" in together or "\x01" in together:
-        values = tuple(map(escaped, values))
-    return list(map(str.encode, values))
+        return map(str.encode, map(escaped, values))
+    return map(str.encode, values)
 
 
 def array(type_: str, packed: Sequence[bytes | None]) -> bytes:
@@ -129,6 +129,7 @@ READERS: dict[int, Callable[[bytes], Any]] = {
 }
 
 
+@lru_cache(maxsize=1_024)  # of the calls that are under way, so that a settlement finds its claim's
 def digest(at: Address) -> bytes:
     """Under which a record is kept. Each part carries its length, so that no two addresses run together."""
     tenant, scope, key = map(str.encode, at)

@@ -58,15 +58,18 @@ def command_step(name: str) -> CommandStep:
     arrays = ", ".join(f"${place}::{type_}[]" for place, type_ in enumerate(types, _FIRST))
     names = ", ".join(name for name, _ in columns)
     one = text.replace(asked[0], f"NOT MATERIALIZED (SELECT {values})")
-    one = one.replace("{answer}", _read("parts/one", "answer"))
-    one = one.replace("{request}", f"${_FIRST + len(columns)}::bigint")
     many = text.replace(asked[0], f"MATERIALIZED (SELECT * FROM unnest({arrays}) AS a ({names}))")
-    many = many.replace("{answer}", _read("parts/many", "answer"))
+    request = f"${_FIRST + len(columns)}::bigint"
     return CommandStep(
-        Statement(name.encode(), _whole(one).encode()),
-        Statement(f"{name}_many".encode(), _whole(many).encode()),
+        Statement(name.encode(), _answered(one, "parts/one", request)),
+        Statement(f"{name}_many".encode(), _answered(many, "parts/many", request)),
         types,
     )
+
+
+def _answered(text: str, folder: str, request: str) -> bytes:
+    text = text.replace("{answer}", _read(folder, "answer")).replace("{request}", request)
+    return _whole(text).encode()
 
 
 class Migration(NamedTuple):

@@ -101,10 +101,10 @@ class PostgresConnection:
             self._hear_out()
             raise
         self.used = True
-        return [_row(result, number, readers) for number in range(result.ntuples)]
+        return _rows(result, readers)
 
-    def ask_numbered(self, step: Statement, params: Params) -> Row:
-        """The only row of a statement that takes its request's number last, and begins its row with it."""
+    def run_numbered(self, step: Statement, params: Params) -> list[Row]:
+        """The rows of a statement that takes its request's number last, and says it first in each of them."""
         give_up_at = SYSTEM.monotonic() + self.timeout_s
         pgconn = self._pgconn
         try:
@@ -128,7 +128,8 @@ class PostgresConnection:
                 raise self._break("no answer")
             if result.status != _ROWS:
                 raise self._in_step(self._refusal(result), give_up_at)
-            self._recognise(result, request)
+            if not result.ntuples or result.get_value(0, 0) != request:
+                raise self._break("the answer is to another question")
         except psycopg.Error as error:
             raise self._break(str(error)) from None
         except Failure:
@@ -137,7 +138,7 @@ class PostgresConnection:
             self._hear_out()
             raise
         self.used = True
-        return _row(result, 0, readers)
+        return _rows(result, readers)
 
     def _in_step(self, refusal: Failure, give_up_at: float) -> Failure:
         """The refusal, once it is known to be the answer to what was asked last: nothing stands behind it."""
@@ -356,14 +357,15 @@ class PostgresConnection:
         self._pgconn.finish()
 
 
-def _row(result: Any, number: int, readers: Sequence[Callable[[bytes], Any]]) -> Row:
+def _rows(result: Any, readers: Sequence[Callable[[bytes], Any]]) -> list[Row]:
     get = result.get_value
-    return tuple(
-        [
-            None if (value := get(number, column)) is None else reader(value)
-            for column, reader in enumerate(readers)
-        ]
-    )
+    columns = [*enumerate(readers)]
+    return [
+        tuple(
+            [None if (cell := get(row, column)) is None else read(cell) for column, read in columns],
+        )
+        for row in range(result.ntuples)
+    ]
 
 
 def _ready(socket: int, events: int, give_up_at: float) -> int:

@@ -3,7 +3,7 @@
 -- writes      records, events
 -- parameters  1 now, or NULL for the server's; 2 whether events are written; 3 the channel for those who wait;
 --             then of each command: address, the token seen, the new token, outcome, by whom
--- answers     as in parts/many/answer.sql, or parts/one/answer.sql
+-- answers     as in parts/many/answer.sql
 
 WITH clock AS MATERIALIZED (
     {clock}
@@ -19,7 +19,7 @@ WITH clock AS MATERIALIZED (
     WHERE r.address = a.address AND r.token = a.seen AND r.state = 'done'
         AND (r.note = 'amended' OR (r.note = 'resolved' AND r.by_whom <> 'probe'))
         AND (r.expires_at IS NULL OR r.expires_at > clock.now_us)
-    RETURNING r.*, 'amended' AS kind, r AS whole
+    RETURNING {changed}, 'amended' AS kind, r AS whole
 ), noted AS (
     {event}
 )

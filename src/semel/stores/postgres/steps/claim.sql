@@ -4,7 +4,7 @@
 -- parameters  1 now, or NULL for the server's; 2 whether events are written; 3 the channel for those who wait;
 --             then of each command its address; tenant, scope, key; id, tool, version, fingerprint, arguments,
 --             terms, conversation, step, principal, job id; token, lease, whether a person has to approve first
--- answers     as in parts/many/answer.sql, or parts/one/answer.sql
+-- answers     as in parts/many/answer.sql
 --
 -- It looks first, so that a replay writes nothing; the conflict clause judges again, on the newest row.
 -- A window that never closes (NULL) compares as unknown, so as open. Closed: the key's history is over. Released: its
@@ -78,7 +78,7 @@ WITH clock AS MATERIALIZED (
     WHERE r.expires_at <= excluded.created_at
         OR r.state = 'released'
         OR (r.state = 'cleared' AND r.fingerprint = excluded.fingerprint)
-    RETURNING r.*, CASE WHEN r.state = 'waiting' THEN 'asked' ELSE 'claimed' END AS kind,
+    RETURNING {changed}, CASE WHEN r.state = 'waiting' THEN 'asked' ELSE 'claimed' END AS kind,
         CASE WHEN r.attempts = 1 AND r.entered_at = r.created_at THEN NULL ELSE r END AS whole
 ), noted AS (
     {event}

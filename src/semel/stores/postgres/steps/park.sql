@@ -3,7 +3,7 @@
 -- writes      records, events
 -- parameters  1 now, or NULL for the server's; 2 whether events are written; 3 the channel for those who wait;
 --             then of each command: address, token, note
--- answers     as in parts/many/answer.sql, or parts/one/answer.sql
+-- answers     as in parts/many/answer.sql
 
 WITH clock AS MATERIALIZED (
     {clock}
@@ -17,7 +17,7 @@ WITH clock AS MATERIALIZED (
             r.state = 'pending'
             OR (r.state = 'in_doubt' AND r.note = 'the lease lapsed without a sign of life')
         )
-    RETURNING r.*, 'parked' AS kind, r AS whole
+    RETURNING {changed}, 'parked' AS kind, r AS whole
 ), noted AS (
     {event}
 )

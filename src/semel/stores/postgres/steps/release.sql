@@ -3,7 +3,7 @@
 -- writes      records, events
 -- parameters  1 now, or NULL for the server's; 2 whether events are written; 3 the channel for those who wait;
 --             then of each command: address, token, window (NULL: for ever)
--- answers     as in parts/many/answer.sql, or parts/one/answer.sql
+-- answers     as in parts/many/answer.sql
 
 WITH clock AS MATERIALIZED (
     {clock}
@@ -25,7 +25,7 @@ WITH clock AS MATERIALIZED (
             r.entries <= 1
             OR r.note <> 'a later entry was refused, which says nothing about the earlier one'
         )
-    RETURNING r.*, 'released' AS kind, r AS whole
+    RETURNING {changed}, 'released' AS kind, r AS whole
 ), noted AS (
     {event}
 )

@@ -3,7 +3,7 @@
 -- writes      records, events
 -- parameters  1 now, or NULL for the server's; 2 whether events are written; 3 the channel for those who wait;
 --             then of each command: address, token, lease
--- answers     as in parts/many/answer.sql, or parts/one/answer.sql
+-- answers     as in parts/many/answer.sql
 
 WITH clock AS MATERIALIZED (
     {clock}
@@ -16,7 +16,7 @@ WITH clock AS MATERIALIZED (
         due = least(r.due, clock.now_us + a.lease_us)
     FROM asked AS a CROSS JOIN clock
     WHERE r.address = a.address AND r.token = a.token AND r.state = 'pending'
-    RETURNING r.*, NULL::text AS kind, r AS whole
+    RETURNING {changed}, NULL::text AS kind, r AS whole
 ), revived AS (
     UPDATE records AS r SET
         state = 'pending',
@@ -26,7 +26,7 @@ WITH clock AS MATERIALIZED (
     FROM asked AS a CROSS JOIN clock
     WHERE r.address = a.address AND r.token = a.token
         AND r.state = 'in_doubt' AND r.note = 'the lease lapsed without a sign of life'
-    RETURNING r.*, 'revived' AS kind, r AS whole
+    RETURNING {changed}, 'revived' AS kind, r AS whole
 ), changed AS (
     SELECT * FROM renewed UNION ALL SELECT * FROM revived
 ), noted AS (

@@ -4,7 +4,7 @@
 -- parameters  1 now, or NULL for the server's; 2 whether events are written; 3 the channel for those who wait;
 --             then of each command: address, the token seen, the new token, whether it happened, outcome,
 --             window (NULL: for ever), by whom
--- answers     as in parts/many/answer.sql, or parts/one/answer.sql
+-- answers     as in parts/many/answer.sql
 --
 -- A new token: the owner that comes back is no longer the one who may write.
 
@@ -28,7 +28,7 @@ WITH clock AS MATERIALIZED (
     FROM asked AS a CROSS JOIN clock
     WHERE r.address = a.address AND r.token = a.seen
         AND (r.state = 'in_doubt' OR r.lease_until <= clock.now_us)
-    RETURNING r.*, 'resolved' AS kind, r AS whole
+    RETURNING {changed}, 'resolved' AS kind, r AS whole
 ), noted AS (
     {event}
 )

@@ -4,7 +4,7 @@
 -- parameters  1 now, or NULL for the server's; 2 whether events are written; 3 the channel for those who wait;
 --             then of each command: address, the token seen, the new token, lease, how long ago the first entry may
 --             have been at most, or NULL
--- answers     as in parts/many/answer.sql, or parts/one/answer.sql
+-- answers     as in parts/many/answer.sql
 
 WITH clock AS MATERIALIZED (
     {clock}
@@ -27,7 +27,7 @@ WITH clock AS MATERIALIZED (
     WHERE r.address = a.address AND r.token = a.seen
         AND (r.state IN ('waiting', 'in_doubt') OR r.lease_until <= clock.now_us)
         AND (a.within_us IS NULL OR coalesce(r.entered_at, clock.now_us) + a.within_us > clock.now_us)
-    RETURNING r.*, 'retaken' AS kind, r AS whole
+    RETURNING {changed}, 'retaken' AS kind, r AS whole
 ), noted AS (
     {event}
 )

@@ -4,7 +4,7 @@
 -- parameters  1 now, or NULL for the server's; 2 whether events are written; 3 the channel for those who wait;
 --             then of each command: address, token, state, outcome, window (NULL: for ever), by whom; the fence of
 --             the record as its caller knows it, or NULL
--- answers     as in parts/many/answer.sql, or parts/one/answer.sql
+-- answers     as in parts/many/answer.sql
 
 WITH clock AS MATERIALIZED (
     {clock}
@@ -22,7 +22,7 @@ WITH clock AS MATERIALIZED (
         due = least(r.due, clock.now_us + a.window_us)
     FROM asked AS a CROSS JOIN clock
     WHERE r.address = a.address AND r.token = a.token AND r.state IN ('waiting', 'pending', 'in_doubt')
-    RETURNING r.*, 'settled' AS kind, CASE WHEN r.fence = a.fence THEN NULL ELSE r END AS whole
+    RETURNING {changed}, 'settled' AS kind, CASE WHEN r.fence = a.fence THEN NULL ELSE r END AS whole
 ), noted AS (
     {event}
 )
