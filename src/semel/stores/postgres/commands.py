@@ -36,9 +36,8 @@ from semel.stores.postgres.wire import PostgresConnection, Row
 # Columns of an answer, which CommandToSend.take reads whole.
 _ADDRESS, _NEWEST_EVENT = 1, 4
 
-# What a step asks for of one command (`{asked ...}` in its file), without the address.
+# What a step asks for, packed (`{asked ...}` in its file).
 Values = Sequence[bytes | None]
-
 
 _digest_of = attrgetter("digest")
 

@@ -109,12 +109,18 @@ class StatementBatcher(Batcher[CommandToSend]):
             self._commit(batch)
             return
         request = Commands(batch, self._claimed)
-        self._ask(request)
-        self.newest_event = max(self.newest_event, request.newest_event)
-        if self._waiters:
-            for queued in batch:
-                if queued.at is not None and queued.error is None and queued.answer.applied:
-                    self._waiters.wake(queued.at)
+        try:
+            self._ask(request)
+        finally:
+            # Also of those that were done before the others failed.
+            self.newest_event = max(self.newest_event, request.newest_event)
+            if self._waiters:
+                self._wake(batch)
+
+    def _wake(self, batch: list[CommandToSend]) -> None:
+        for queued in batch:
+            if queued.at is not None and queued.answer is not None and queued.answer.applied:
+                self._waiters.wake(queued.at)
 
     def _commit(self, batch: list[CommandToSend]) -> None:
         request = Commits([queued.command for queued in batch])
