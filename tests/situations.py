@@ -45,6 +45,7 @@ SITUATIONS: dict[str, tuple[Step, ...]] = {
     "rejected": (claim(A, waiting=True), settle(A, state=State.FAILED, by="ann")),
     "done for ever": (claim(A), settle(A, window_us=None), 1_000 * WINDOW),
     "released": (claim(A), release(A)),
+    "released, before anybody entered": (claim(A, waiting=True), release(A)),
     "resolved: it happened": (claim(B), park(B), resolve(B, A, True)),
     "resolved by a probe: it happened": (claim(B), park(B), resolve(B, A, True, by="probe")),
     "resolved: it happened, its window closed": (claim(B), park(B), resolve(B, A, True), WINDOW),

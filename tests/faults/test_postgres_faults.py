@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import os
 import shutil
+import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -37,7 +38,7 @@ from tests.faults.till import CREATE, INSERT
 from tests.missing import library
 from tests.patience import HURRIED, PATIENCE_S
 from tests.postgres_server import DATABASE, USER, PostgresServer
-from tests.proxy import Proxy
+from tests.proxy import Fate, Proxy
 
 psycopg = library("psycopg")
 
@@ -536,6 +537,55 @@ def test_an_old_reply_that_comes_again_does_not_hide_what_happened_since(proxy, 
     near.store.perform(settle(B))
     assert told(far, look()).state is State.DONE
     assert proxy.repeated == 2
+
+
+REFUSES_INSERTS = """
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN RAISE EXCEPTION 'no space' USING ERRCODE = 'disk_full'; END $$;
+CREATE TRIGGER refuse BEFORE INSERT ON records
+    FOR EACH ROW WHEN (NEW.key = 'refused') EXECUTE FUNCTION refuse()
+"""
+
+
+class RefusingAgain(Proxy):
+    """The first refusal of a full disk comes again when something else is asked, once that is ordered."""
+
+    def __init__(self, port: int, *, ordered: bool) -> None:
+        super().__init__(port)
+        self.ordered = ordered
+        self.refusal: bytes | None = None
+
+    def _keep(self, reply: bytes, fate: Fate) -> None:
+        super()._keep(reply, fate)
+        if b"C53100" in reply and not self.repeated:
+            self.refusal = reply
+
+    def _repeat(self, client: socket.socket, fate: Fate) -> None:
+        if self.ordered and self.refusal is not None:
+            fate.kept, self.refusal = self.refusal, None
+        super()._repeat(client, fate)
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["at once", "late"])
+def test_a_refusal_that_comes_again_is_not_the_answer_to_what_is_asked_next(
+    late, server, schema, near, opened
+):
+    proxy = RefusingAgain(server.port, ordered=not late)
+    url = server.url(schema, timeout=HURRIED, sslmode="disable")
+    opened.append(semel.open(url.replace(f":{server.port}/", f":{proxy.port}/")))
+    far = opened[-1]
+    with other(server, schema) as connection:
+        connection.execute(REFUSES_INSERTS)
+        connection.commit()
+    warm(far)
+    with pytest.raises(StoreUnavailable, match="disk is full"):
+        far.store.perform(claim(A, place("refused")))
+    proxy.ordered = True
+    assert ours(far.store.perform(claim(A, place("next"))).record, claim(A, place("next")))
+    assert settled_by(far.store.perform(settle(A, place("next"))).record, settle(A, place("next")))
+    assert proxy.repeated == 1
+    assert sorted(kinds(near.store)) == ["claimed"] * 2 + ["settled"] * 2
+    proxy.close()
 
 
 def test_a_commit_is_not_acknowledged_by_the_reply_to_what_was_said_before_it(proxy, far):

@@ -40,7 +40,7 @@ from semel.stores.memory import MemoryStore
 from tests.commands import LEASE, SECOND, WINDOW, amend, claim, park, release, renew, resolve, retake, settle
 from tests.fake_clock import FakeClock
 from tests.handles import AsyncStoreHandle, StoreHandle
-from tests.stores import KINDS, SPREAD, Kind
+from tests.stores import BY_NAME, KINDS, SPREAD, Kind
 
 PLACES = [Address(tenant, "tool", key) for tenant in ("acme", "globex") for key in ("k", "k\x00ü")]
 TOKENS = [letter * 16 for letter in (b"A", b"B", b"C", b"\x00")]
@@ -349,6 +349,17 @@ def agree(kind: Kind, manner: type[StoreHandle], how: settings) -> None:
 @pytest.mark.parametrize(("kind", "manner"), MACHINES)
 def test_a_store_answers_like_memory_operation_by_operation(kind, manner):
     agree(kind, manner, ORDINARY)
+
+
+def test_postgres_answers_like_memory_also_by_the_statements_that_commands_share(monkeypatch):
+    """Alone, a command goes by a statement of its own, as in every other test of one caller."""
+    from semel.stores.postgres.commands import Commands
+
+    def run_as_one_of_many(self, queued, link, common):
+        self._run_together([queued], link, common)
+
+    monkeypatch.setattr(Commands, "_run_alone", run_as_one_of_many)
+    agree(BY_NAME["postgres"], StoreHandle, ORDINARY)
 
 
 @pytest.mark.slow

@@ -92,6 +92,7 @@ partial                                 | -       | -       | -       | -      |
 rejected                                | -       | -       | -       | -      | -        | -        | -        | - | -
 done for ever                           | -       | -       | -       | -      | -        | -        | -        | - | -
 released                                | pending | -       | -       | -      | -        | -        | -        | - | -
+released, before anybody entered        | pending | -       | -       | -      | -        | -        | -        | - | -
 resolved: it happened                   | -       | -       | -       | -      | -        | -        | -        | - | done
 resolved by a probe: it happened        | - | - | - | - | - | - | - | - | -
 resolved: it happened, its window closed | pending | - | - | - | - | - | - | - | -

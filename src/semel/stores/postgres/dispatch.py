@@ -14,15 +14,13 @@ from typing import Any
 
 from semel.errors import SemelError
 from semel.kernel.clock import SYSTEM
-from semel.kernel.record import Address, Command, Reply
 from semel.stores.base import Waiters
-from semel.stores.batching import BATCH_MAX, Batcher, ClaimedRecords, QueuedCommand
+from semel.stores.batching import BATCH_MAX, Batcher, ClaimedRecords
 from semel.stores.documents import Commit
 from semel.stores.postgres import trouble
-from semel.stores.postgres.commands import CommandRows, address_of
-from semel.stores.postgres.documents import Commits, size_of, turn_of
-from semel.stores.postgres.packing import digest
-from semel.stores.postgres.pool import Pool
+from semel.stores.postgres.commands import Commands, CommandToSend
+from semel.stores.postgres.documents import Commits
+from semel.stores.postgres.pool import Pool, PoolSlot
 from semel.stores.postgres.trouble import Failure
 
 # Bodies of documents in one transaction: it is over soon, and whoever waits for the tenant's next is let in.
@@ -35,23 +33,6 @@ _TRIES = 5
 _PAUSE_S = 0.01
 
 _CLOSE_S = 10.0
-
-
-class CommandToSend(QueuedCommand):
-    """A command or a commit of documents, and whom it must not run beside: what has the same digest."""
-
-    __slots__ = ("at", "digest", "size")
-
-    def __init__(self, command: Command | Commit) -> None:
-        super().__init__(command)
-        self.at: Address | None = None
-        self.size = 0
-        if type(command) is Commit:
-            self.digest = turn_of(command)
-            self.size = size_of(command)
-        else:
-            self.at = address_of(command)
-            self.digest = digest(self.at)
 
 
 class StatementBatcher(Batcher[CommandToSend]):
@@ -124,20 +105,33 @@ class StatementBatcher(Batcher[CommandToSend]):
     # --- the statements --------------------------------------------------------------------------
 
     def _carry_out(self, batch: list[CommandToSend]) -> None:
-        request = self._request_of(batch)
+        if type(batch[0].command) is Commit:
+            self._commit(batch)
+            return
+        request = Commands(batch, self._claimed)
+        try:
+            self._ask(request)
+        finally:
+            # Also of those that were done before the others failed.
+            self.newest_event = max(self.newest_event, request.newest_event)
+            if self._waiters:
+                self._wake(batch)
+
+    def _wake(self, batch: list[CommandToSend]) -> None:
+        for queued in batch:
+            if queued.at is not None and queued.answer is not None and queued.answer.applied:
+                self._waiters.wake(queued.at)
+
+    def _commit(self, batch: list[CommandToSend]) -> None:
+        request = Commits([queued.command for queued in batch])
         self._ask(request)
-        self.newest_event = max(self.newest_event, request.newest_event)
         self.newest_commit = max(self.newest_commit, request.newest_commit)
         for queued, reply in zip(batch, request.replies, strict=True):
             if isinstance(reply, Exception):
                 queued.error = trouble.translated(reply, queued.command)
             else:
-                assert reply is not None
                 queued.answer = reply
             queued.done = True
-            if isinstance(reply, Reply) and reply.applied:
-                assert queued.at is not None
-                self._waiters.wake(queued.at)
 
     def _one_is_to_blame(self, error: Exception) -> bool:
         return isinstance(error, Failure) and not trouble.gone(error)
@@ -145,23 +139,20 @@ class StatementBatcher(Batcher[CommandToSend]):
     def _error_of(self, error: Exception, command: Any) -> SemelError:
         return trouble.translated(error, command)
 
-    def _request_of(self, batch: list[CommandToSend]) -> CommandRows | Commits:
-        commands: list[Any] = [queued.command for queued in batch]
-        if type(commands[0]) is Commit:
-            return Commits(commands)
-        return CommandRows(commands, [queued.digest for queued in batch], self._claimed)
-
-    def _ask(self, request: CommandRows | Commits) -> None:
+    def _ask(self, request: Commands | Commits) -> None:
         """Statements until every command has its reply. Each may be repeated (promise 15), or says so."""
         give_up_at, failures = SYSTEM.monotonic() + self._patience_s, 0
         while request.open:
             fresh = True
+            slot = PoolSlot()
             try:
-                with self._pool.link() as link:
-                    fresh = not link.used
-                    request.run(link, self._common())
-                    self.statements += 1
+                link = self._pool.enter(slot)
+                fresh = not link.used
+                request.run(link, self._common())
+                self._pool.leave(slot)
+                self.statements += 1
             except Failure as failure:
+                self._pool.leave_after(slot, failure)
                 failures += 1
                 # A connection that worked before and is lost now met a restart; a new one may do.
                 cut = trouble.gone(failure) and not fresh and request.repeatable
@@ -170,6 +161,9 @@ class StatementBatcher(Batcher[CommandToSend]):
                     raise
                 if trouble.worth_repeating(failure):
                     SYSTEM.sleep(SYSTEM.random() * _PAUSE_S)
+            except BaseException as error:
+                self._pool.leave_after(slot, error)
+                raise
             else:
                 if request.open and SYSTEM.monotonic() > give_up_at:
                     raise Failure("the record changed again and again meanwhile", late=True)

@@ -59,16 +59,14 @@ class Pool:
             yield self.enter(slot)
             self.leave(slot)
         except BaseException as error:
-            self.leave(slot)
-            if isinstance(error, Failure) and trouble.gone(error):
-                self.forget_idle()
+            self.leave_after(slot, error)
             raise
 
     def enter(self, slot: PoolSlot) -> PostgresConnection:
         """A connection for this slot. Whatever comes of it, the slot has to be left."""
         if self._closed:
             raise store_closed()
-        if not self._waiting.wait(lambda: self._let_in(slot), self._patience_s):
+        if not self._let_in(slot) and not self._waiting.wait(lambda: self._let_in(slot), self._patience_s):
             raise Failure("every connection of the pool is in use", late=True)
         link = slot.link = self._next()
         return link
@@ -100,6 +98,12 @@ class Pool:
                 self._idle.append(link)
         self._inside.discard(slot)
         self._waiting.wake()
+
+    def leave_after(self, slot: PoolSlot, error: BaseException) -> None:
+        """The same, after an error."""
+        self.leave(slot)
+        if isinstance(error, Failure) and trouble.gone(error):
+            self.forget_idle()
 
     def forget_idle(self) -> None:
         """The server went away, so what was open to it is of no use."""

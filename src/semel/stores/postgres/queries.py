@@ -54,7 +54,7 @@ class Answers:
 
     def __init__(self, store: Store, channel: str) -> None:
         self._store = store
-        self._channel = channel
+        self._channel = channel.encode()
         self._answers: dict[type, Callable[[PostgresConnection, Any], Any]] = {
             ListRecords: self._list,
             FindRecord: self._find,
@@ -78,7 +78,7 @@ class Answers:
 
     def common(self) -> tuple[bytes | None, ...]:
         """What every step is told: the time, whether events are written, where those who wait listen."""
-        return self.now(), truth(self._store.audit), text(self._channel)
+        return self.now(), truth(self._store.audit), self._channel
 
     def _list(self, link: PostgresConnection, query: ListRecords) -> Sequence[Record]:
         created_at, id_ = query.before or _NEWEST

@@ -8,6 +8,10 @@ from typing import Any
 from semel.audit.events import Event, Seal
 from semel.errors import StoreCorrupt
 from semel.kernel.record import SETTLED, Address, CallRequest, Record, State
+from semel.stores.postgres.packing import row_of
+
+# Where the columns of parts/record.sql are in a row of the table itself: behind its address.
+_WHOLE = slice(1, 27)
 
 _STATES: dict[str, State] = {state.value: state for state in State}
 _FREE_OR_CLOSING = frozenset((State.WAITING, State.RELEASED, State.CLEARED, *SETTLED))
@@ -34,11 +38,11 @@ def record_of(row: Sequence[Any]) -> Record:
     return record
 
 
-def record_at(at: Address, row: Sequence[Any]) -> Record | None:
-    """The record at this address; None if there is none."""
-    if row[0] is None:
+def record_at(at: Address | None, whole: bytes | None) -> Record | None:
+    """The record at this address, of a row of the table that came as one value; None if there is none."""
+    if whole is None:
         return None
-    record = record_of(row)
+    record = record_of(row_of(whole)[_WHOLE])
     if record.request.at != at:
         raise StoreCorrupt("The record under this key says that it is another's: the tool did not run.")
     return record

@@ -1,4 +1,9 @@
-"""The .sql files of this folder as text: one file, one atomic step. `{name}` stands for parts/name.sql."""
+"""The .sql files of this folder as text: one file, one atomic step. `{name}` stands for parts/name.sql.
+
+A step of commands is written once and made into two statements: one takes plain values, of one command, the
+other arrays, of many. `{asked ...}`, the columns that it asks for, and what is in parts/one and parts/many
+are all that differs between them (docs/decisions/0048).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,10 @@ from importlib.resources import files
 from typing import NamedTuple
 
 _PART = re.compile(r"\{(\w+)\}")
+_ASKED = re.compile(r"\{asked\s+([^}]*)\}")
+
+# Of a command's own values: in front of them are the time, whether events are written, and the channel.
+_FIRST = 4
 
 
 class Statement(NamedTuple):
@@ -14,6 +23,14 @@ class Statement(NamedTuple):
 
     name: bytes
     text: bytes
+
+
+class CommandStep(NamedTuple):
+    """The two statements of a step of commands, and the types of what it asks for of each command."""
+
+    one: Statement
+    many: Statement
+    types: tuple[str, ...]
 
 
 def _read(folder: str, name: str) -> str:
@@ -29,6 +46,30 @@ def _whole(text: str) -> str:
 
 def step(name: str) -> Statement:
     return Statement(name.encode(), _whole(_read("steps", name)).encode())
+
+
+def command_step(name: str) -> CommandStep:
+    text = _read("steps", name)
+    asked = _ASKED.search(text)
+    assert asked is not None, f"{name}.sql does not say what it asks for"
+    columns = [column.split() for column in asked[1].split(",")]
+    types = tuple(type_ for _, type_ in columns)
+    values = ", ".join(f"${place}::{type_} AS {name}" for place, (name, type_) in enumerate(columns, _FIRST))
+    arrays = ", ".join(f"${place}::{type_}[]" for place, type_ in enumerate(types, _FIRST))
+    names = ", ".join(name for name, _ in columns)
+    one = text.replace(asked[0], f"NOT MATERIALIZED (SELECT {values})")
+    many = text.replace(asked[0], f"MATERIALIZED (SELECT * FROM unnest({arrays}) AS a ({names}))")
+    request = f"${_FIRST + len(columns)}::bigint"
+    return CommandStep(
+        Statement(name.encode(), _answered(one, "parts/one", request)),
+        Statement(f"{name}_many".encode(), _answered(many, "parts/many", request)),
+        types,
+    )
+
+
+def _answered(text: str, folder: str, request: str) -> bytes:
+    text = text.replace("{answer}", _read(folder, "answer")).replace("{request}", request)
+    return _whole(text).encode()
 
 
 class Migration(NamedTuple):
@@ -50,15 +91,15 @@ def _migration(name: str) -> Migration:
     return Migration(_read("schema", name), int(works_with[1]) if works_with else int(name))
 
 
-LOOK = step("look")
-CLAIM = step("claim")
-RETAKE = step("retake")
-RENEW = step("renew")
-SETTLE = step("settle")
-PARK = step("park")
-RELEASE = step("release")
-RESOLVE = step("resolve")
-AMEND = step("amend")
+LOOK = command_step("look")
+CLAIM = command_step("claim")
+RETAKE = command_step("retake")
+RENEW = command_step("renew")
+SETTLE = command_step("settle")
+PARK = command_step("park")
+RELEASE = command_step("release")
+RESOLVE = command_step("resolve")
+AMEND = command_step("amend")
 
 LIST_RECORDS = step("list_records")
 LIST_ALL_RECORDS = step("list_all_records")

@@ -18,7 +18,8 @@ from semel.kernel.waiting import entering
 from semel.stores.base import AppendEvents, Finding, Query, Store, Waiters
 from semel.stores.documents import Commit
 from semel.stores.postgres import findings, schema, statements, trouble
-from semel.stores.postgres.dispatch import CommandToSend, StatementBatcher
+from semel.stores.postgres.commands import CommandToSend
+from semel.stores.postgres.dispatch import StatementBatcher
 from semel.stores.postgres.listener import Listener
 from semel.stores.postgres.packing import text
 from semel.stores.postgres.pool import Pool

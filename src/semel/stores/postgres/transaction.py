@@ -13,9 +13,9 @@ from semel.stores.base import Waiters
 from semel.stores.batching import ClaimedRecords
 from semel.stores.postgres import statements as sql
 from semel.stores.postgres import trouble
-from semel.stores.postgres.commands import CommandRows
+from semel.stores.postgres.commands import Commands, CommandToSend
 from semel.stores.postgres.lent import LentAsyncConnection, LentSyncConnection
-from semel.stores.postgres.packing import digest, text
+from semel.stores.postgres.packing import text
 from semel.stores.postgres.pool import Pool, PoolSlot
 from semel.stores.postgres.trouble import Failure
 from semel.stores.postgres.wire import PostgresConnection
@@ -74,13 +74,13 @@ class PostgresTransaction(Transaction):
         ((mark, *_),) = link.run(sql.JOIN, (text(self._schema), link.statement_ms()))
         if mark != self._mark:
             raise TransactionBroken
-        request = CommandRows([command], [digest(command.at)], ClaimedRecords())
+        queued = CommandToSend(command)
+        request = Commands([queued], ClaimedRecords())
         while request.open:
             request.run(link, self._common())
-        reply = request.replies[0]
-        if not isinstance(reply, Reply):
-            assert reply is not None
-            raise reply
+        if queued.error is not None:
+            raise queued.error
+        reply: Reply = queued.answer
         link.script("COMMIT" if reply.applied else "ROLLBACK")
         return reply
 

@@ -4,13 +4,14 @@ The driver's cursors would cost more than the statement's whole round trip; what
 wrapper of libpq, which knows TLS, passwords and the rest of the URL.
 
 Every request takes a number with it, and its answer comes with that number: a reply that arrives twice is
-never taken for the answer to something else.
+never taken for the answer to something else. The number goes in front of a statement, or is the last of its
+values; a refusal has no row to bring it back, and is believed once the connection is known to be in step.
 """
 
 from __future__ import annotations
 
 import select
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import psycopg
@@ -34,6 +35,9 @@ _HEAR_OUT_S = 2.0
 
 # Of the time that a caller waits for a statement.
 _SERVERS_SHARE = 0.9
+
+# Below it are the types that PostgreSQL comes with.
+_FIRST_OWN_OID = 16384
 
 Row = tuple[Any, ...]
 Params = Sequence[bytes | None]
@@ -80,10 +84,6 @@ class PostgresConnection:
 
     def run(self, step: Statement, params: Params = ()) -> list[Row]:
         """The rows of one statement, which is a transaction of its own unless one was begun."""
-        return list(self.ask(step, params))
-
-    def ask(self, step: Statement, params: Params = ()) -> Rows:
-        """The same, unread: for an answer of which few cells are needed."""
         give_up_at = SYSTEM.monotonic() + self.timeout_s
         try:
             readers = self._prepared.get(step.name)
@@ -101,7 +101,59 @@ class PostgresConnection:
             self._hear_out()
             raise
         self.used = True
-        return Rows(result, readers)
+        return _rows(result, readers)
+
+    def run_numbered(self, step: Statement, params: Params) -> list[Row]:
+        """The rows of a statement that takes its request's number last, and says it first in each of them."""
+        give_up_at = SYSTEM.monotonic() + self.timeout_s
+        pgconn = self._pgconn
+        try:
+            readers = self._prepared.get(step.name)
+            if readers is None:
+                readers = self._prepare(step, give_up_at)
+            self._be_alone()
+            self._requests += 1
+            request = number(self._requests)
+            formats = (_BINARY,) * (len(params) + 1)
+            # First: an interrupt after this hears the server out, or finds that nothing was sent.
+            self._unanswered = True
+            pgconn.send_query_prepared(step.name, (*params, request), formats, _BINARY)
+            if pgconn.flush():
+                self._flush(give_up_at)
+            result = self._next(give_up_at)
+            while self._next(give_up_at) is not None:
+                pass
+            self._unanswered = False
+            if result is None:
+                raise self._break("no answer")
+            if result.status != _ROWS:
+                raise self._in_step(self._refusal(result), give_up_at)
+            if not result.ntuples or result.get_value(0, 0) != request:
+                raise self._break("the answer is to another question")
+        except psycopg.Error as error:
+            raise self._break(str(error)) from None
+        except Failure:
+            raise
+        except BaseException:
+            self._hear_out()
+            raise
+        self.used = True
+        return _rows(result, readers)
+
+    def _in_step(self, refusal: Failure, give_up_at: float) -> Failure:
+        """The refusal, once it is known to be the answer to what was asked last: nothing stands behind it."""
+        if self.broken:
+            return refusal
+        if not self.idle:
+            self.close()  # in a transaction nobody says a number any more, and it is undone in any case
+            return refusal
+        try:
+            self._number_request()
+            self._answer(give_up_at)
+        except psycopg.Error:
+            self.close()
+            refusal.lost = True
+        return refusal
 
     def script(self, text: str) -> None:
         """Several statements without parameters, in one transaction unless they say otherwise."""
@@ -127,7 +179,9 @@ class PostgresConnection:
         self._pgconn.send_prepare(step.name, step.text)
         self._pgconn.send_describe_prepared(step.name)
         described = self._answer(give_up_at)
-        readers = tuple(READERS[described.ftype(column)] for column in range(described.nfields))
+        types = [described.ftype(column) for column in range(described.nfields)]
+        # What is no type of PostgreSQL's own is a whole row of a table.
+        readers = tuple(bytes if oid >= _FIRST_OWN_OID else READERS[oid] for oid in types)
         self._prepared[step.name] = readers
         return readers
 
@@ -139,6 +193,9 @@ class PostgresConnection:
     def _open_request(self) -> None:
         """What is sent next has a number in front of it, and they travel together."""
         self._be_alone()
+        self._number_request()
+
+    def _number_request(self) -> None:
         self._requests += 1
         self._pgconn.enter_pipeline_mode()
         if not self._echoes:
@@ -183,6 +240,10 @@ class PostgresConnection:
         give_up_at = SYSTEM.monotonic() + min(self.timeout_s, _HEAR_OUT_S)
         try:
             while self._unanswered and not self.broken:
+                if self._pgconn.pipeline_status == _ALONE:
+                    while self._next(give_up_at) is not None:
+                        pass
+                    break
                 # One None stands between two results; two in a row mean that no more has come yet.
                 results = (self._next(give_up_at), self._next(give_up_at))
                 if any(result is not None and result.status == _SYNC for result in results):
@@ -296,31 +357,15 @@ class PostgresConnection:
         self._pgconn.finish()
 
 
-class Rows:
-    """The answer to a statement. A cell is read when it is asked for."""
-
-    def __init__(self, result: Any, readers: Sequence[Callable[[bytes], Any]]) -> None:
-        self._get = result.get_value
-        self._readers = readers
-        self._count = result.ntuples
-
-    def __len__(self) -> int:
-        return int(self._count)
-
-    def __iter__(self) -> Iterator[Row]:
-        return (self.row(number) for number in range(self._count))
-
-    def cell(self, number: int, column: int) -> Any:
-        value = self._get(number, column)
-        return None if value is None else self._readers[column](value)
-
-    def row(self, number: int, first: int = 0) -> Row:
-        """Its cells from this column on."""
-        get = self._get
-        return tuple(
-            None if (value := get(number, column)) is None else reader(value)
-            for column, reader in enumerate(self._readers[first:], first)
+def _rows(result: Any, readers: Sequence[Callable[[bytes], Any]]) -> list[Row]:
+    get = result.get_value
+    columns = [*enumerate(readers)]
+    return [
+        tuple(
+            [None if (cell := get(row, column)) is None else read(cell) for column, read in columns],
         )
+        for row in range(result.ntuples)
+    ]
 
 
 def _ready(socket: int, events: int, give_up_at: float) -> int:

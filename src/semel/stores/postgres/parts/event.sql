@@ -9,5 +9,4 @@ INSERT INTO events (
         r.step, CASE WHEN r.by_whom = '' THEN r.principal ELSE r.by_whom END, r.note, 1
     FROM changed AS r CROSS JOIN clock
     WHERE $2::boolean AND r.kind IS NOT NULL
-    ORDER BY r.position
     RETURNING seq

@@ -2,28 +2,23 @@
 --
 -- writes      records, events
 -- parameters  1 now, or NULL for the server's; 2 whether events are written; 3 the channel for those who wait;
---             then one array each: 4 address, 5-7 tenant, scope, key, 8 id, 9 tool, 10 version, 11 fingerprint,
---             12 arguments, 13 terms, 14 conversation, 15 step, 16 principal, 17 job id, 18 token, 19 lease,
---             20 whether a person has to approve first
--- answers     as in answer.sql
+--             then of each command its address; tenant, scope, key; id, tool, version, fingerprint, arguments,
+--             terms, conversation, step, principal, job id; token, lease, whether a person has to approve first
+-- answers     as in parts/many/answer.sql
 --
 -- It looks first, so that a replay writes nothing; the conflict clause judges again, on the newest row.
 -- A window that never closes (NULL) compares as unknown, so as open. Closed: the key's history is over. Released: its
 -- id and counts go on. Cleared: so does the whole first question, because a re-entry carries the first call's
--- arguments whatever the present call says.
+-- arguments whatever the present call says. A record whose first entry is its beginning is as the claim asked for it,
+-- except perhaps its id: what was released from before its first entry keeps its own.
 
 WITH clock AS MATERIALIZED (
     {clock}
-), asked AS MATERIALIZED (
-    SELECT * FROM unnest(
-        $4::bytea[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::bytea[],
-        $12::bytea[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::bytea[], $19::bigint[],
-        $20::boolean[]
-    ) WITH ORDINALITY AS a (
-        address, tenant, scope, key, id, tool, version, fingerprint, arguments, terms, conversation, step, principal,
-        job_id, token, lease_us, waiting, position
-    )
-), written AS (
+), asked AS {asked
+    address bytea, tenant text, scope text, key text, id text, tool text, version text, fingerprint bytea,
+    arguments bytea, terms text, conversation text, step text, principal text, job_id text, token bytea, lease_us bigint,
+    waiting boolean
+}, changed AS (
     INSERT INTO records AS r (
         address, tenant, scope, key, id, tool, version, fingerprint, arguments, terms, conversation, step, principal,
         job_id, state, token, fence, attempts, entries, created_at, entered_at, lease_until, settled_at, expires_at,
@@ -83,10 +78,8 @@ WITH clock AS MATERIALIZED (
     WHERE r.expires_at <= excluded.created_at
         OR r.state = 'released'
         OR (r.state = 'cleared' AND r.fingerprint = excluded.fingerprint)
-    RETURNING r.*
-), changed AS (
-    SELECT written.*, asked.position, CASE WHEN asked.waiting THEN 'asked' ELSE 'claimed' END AS kind
-    FROM written JOIN asked USING (address)
+    RETURNING {changed}, CASE WHEN r.state = 'waiting' THEN 'asked' ELSE 'claimed' END AS kind,
+        CASE WHEN r.attempts = 1 AND r.entered_at = r.created_at THEN NULL ELSE r END AS whole
 ), noted AS (
     {event}
 )

@@ -2,15 +2,14 @@
 --
 -- writes      records, events
 -- parameters  1 now, or NULL for the server's; 2 whether events are written; 3 the channel for those who wait;
---             then one array each: 4 address, 5 token, 6 window, NULL for ever
--- answers     as in answer.sql
+--             then of each command: address, token, window (NULL: for ever)
+-- answers     as in parts/many/answer.sql
 
 WITH clock AS MATERIALIZED (
     {clock}
-), asked AS MATERIALIZED (
-    SELECT * FROM unnest($4::bytea[], $5::bytea[], $6::bigint[])
-        WITH ORDINALITY AS a (address, token, window_us, position)
-), changed AS (
+), asked AS {asked
+    address bytea, token bytea, window_us bigint
+}, changed AS (
     UPDATE records AS r SET
         state = CASE WHEN r.entries > 1 THEN 'in_doubt' ELSE 'released' END,
         entered_at = CASE WHEN r.entries > 1 THEN r.entered_at END,
@@ -26,7 +25,7 @@ WITH clock AS MATERIALIZED (
             r.entries <= 1
             OR r.note <> 'a later entry was refused, which says nothing about the earlier one'
         )
-    RETURNING r.*, a.position, 'released' AS kind
+    RETURNING {changed}, 'released' AS kind, r AS whole
 ), noted AS (
     {event}
 )

@@ -2,22 +2,21 @@
 --
 -- writes      records, events
 -- parameters  1 now, or NULL for the server's; 2 whether events are written; 3 the channel for those who wait;
---             then one array each: 4 address, 5 token, 6 lease
--- answers     as in answer.sql
+--             then of each command: address, token, lease
+-- answers     as in parts/many/answer.sql
 
 WITH clock AS MATERIALIZED (
     {clock}
-), asked AS MATERIALIZED (
-    SELECT * FROM unnest($4::bytea[], $5::bytea[], $6::bigint[])
-        WITH ORDINALITY AS a (address, token, lease_us, position)
-), renewed AS (
+), asked AS {asked
+    address bytea, token bytea, lease_us bigint
+}, renewed AS (
     UPDATE records AS r SET
         lease_until = clock.now_us + a.lease_us,
         note = '',
         due = least(r.due, clock.now_us + a.lease_us)
     FROM asked AS a CROSS JOIN clock
     WHERE r.address = a.address AND r.token = a.token AND r.state = 'pending'
-    RETURNING r.*, a.position, NULL::text AS kind
+    RETURNING {changed}, NULL::text AS kind, r AS whole
 ), revived AS (
     UPDATE records AS r SET
         state = 'pending',
@@ -27,7 +26,7 @@ WITH clock AS MATERIALIZED (
     FROM asked AS a CROSS JOIN clock
     WHERE r.address = a.address AND r.token = a.token
         AND r.state = 'in_doubt' AND r.note = 'the lease lapsed without a sign of life'
-    RETURNING r.*, a.position, 'revived' AS kind
+    RETURNING {changed}, 'revived' AS kind, r AS whole
 ), changed AS (
     SELECT * FROM renewed UNION ALL SELECT * FROM revived
 ), noted AS (

@@ -2,19 +2,17 @@
 --
 -- writes      records, events
 -- parameters  1 now, or NULL for the server's; 2 whether events are written; 3 the channel for those who wait;
---             then one array each: 4 address, 5 the token seen, 6 the new token, 7 whether it happened, 8 outcome,
---             9 window, NULL for ever, 10 by whom
--- answers     as in answer.sql
+--             then of each command: address, the token seen, the new token, whether it happened, outcome,
+--             window (NULL: for ever), by whom
+-- answers     as in parts/many/answer.sql
 --
 -- A new token: the owner that comes back is no longer the one who may write.
 
 WITH clock AS MATERIALIZED (
     {clock}
-), asked AS MATERIALIZED (
-    SELECT * FROM unnest(
-        $4::bytea[], $5::bytea[], $6::bytea[], $7::boolean[], $8::bytea[], $9::bigint[], $10::text[]
-    ) WITH ORDINALITY AS a (address, seen, token, happened, outcome, window_us, by_whom, position)
-), changed AS (
+), asked AS {asked
+    address bytea, seen bytea, token bytea, happened boolean, outcome bytea, window_us bigint, by_whom text
+}, changed AS (
     UPDATE records AS r SET
         state = CASE WHEN a.happened THEN 'done' ELSE 'cleared' END,
         token = a.token,
@@ -30,7 +28,7 @@ WITH clock AS MATERIALIZED (
     FROM asked AS a CROSS JOIN clock
     WHERE r.address = a.address AND r.token = a.seen
         AND (r.state = 'in_doubt' OR r.lease_until <= clock.now_us)
-    RETURNING r.*, a.position, 'resolved' AS kind
+    RETURNING {changed}, 'resolved' AS kind, r AS whole
 ), noted AS (
     {event}
 )

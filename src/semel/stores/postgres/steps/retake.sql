@@ -2,16 +2,15 @@
 --
 -- writes      records, events
 -- parameters  1 now, or NULL for the server's; 2 whether events are written; 3 the channel for those who wait;
---             then one array each: 4 address, 5 the token seen, 6 the new token, 7 lease, 8 how long ago the first
---             entry may have been at most, or NULL
--- answers     as in answer.sql
+--             then of each command: address, the token seen, the new token, lease, how long ago the first entry may
+--             have been at most, or NULL
+-- answers     as in parts/many/answer.sql
 
 WITH clock AS MATERIALIZED (
     {clock}
-), asked AS MATERIALIZED (
-    SELECT * FROM unnest($4::bytea[], $5::bytea[], $6::bytea[], $7::bigint[], $8::bigint[])
-        WITH ORDINALITY AS a (address, seen, token, lease_us, within_us, position)
-), changed AS (
+), asked AS {asked
+    address bytea, seen bytea, token bytea, lease_us bigint, within_us bigint
+}, changed AS (
     UPDATE records AS r SET
         state = 'pending',
         token = a.token,
@@ -28,7 +27,7 @@ WITH clock AS MATERIALIZED (
     WHERE r.address = a.address AND r.token = a.seen
         AND (r.state IN ('waiting', 'in_doubt') OR r.lease_until <= clock.now_us)
         AND (a.within_us IS NULL OR coalesce(r.entered_at, clock.now_us) + a.within_us > clock.now_us)
-    RETURNING r.*, a.position, 'retaken' AS kind
+    RETURNING {changed}, 'retaken' AS kind, r AS whole
 ), noted AS (
     {event}
 )

@@ -2,15 +2,15 @@
 --
 -- writes      records, events
 -- parameters  1 now, or NULL for the server's; 2 whether events are written; 3 the channel for those who wait;
---             then one array each: 4 address, 5 token, 6 state, 7 outcome, 8 window, NULL for ever, 9 by whom
--- answers     as in answer.sql
+--             then of each command: address, token, state, outcome, window (NULL: for ever), by whom; the fence of
+--             the record as its caller knows it, or NULL
+-- answers     as in parts/many/answer.sql
 
 WITH clock AS MATERIALIZED (
     {clock}
-), asked AS MATERIALIZED (
-    SELECT * FROM unnest($4::bytea[], $5::bytea[], $6::text[], $7::bytea[], $8::bigint[], $9::text[])
-        WITH ORDINALITY AS a (address, token, state, outcome, window_us, by_whom, position)
-), changed AS (
+), asked AS {asked
+    address bytea, token bytea, state text, outcome bytea, window_us bigint, by_whom text, fence bigint
+}, changed AS (
     UPDATE records AS r SET
         state = a.state,
         lease_until = NULL,
@@ -22,7 +22,7 @@ WITH clock AS MATERIALIZED (
         due = least(r.due, clock.now_us + a.window_us)
     FROM asked AS a CROSS JOIN clock
     WHERE r.address = a.address AND r.token = a.token AND r.state IN ('waiting', 'pending', 'in_doubt')
-    RETURNING r.*, a.position, 'settled' AS kind
+    RETURNING {changed}, 'settled' AS kind, CASE WHEN r.fence = a.fence THEN NULL ELSE r END AS whole
 ), noted AS (
     {event}
 )

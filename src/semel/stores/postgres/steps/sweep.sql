@@ -30,11 +30,11 @@ WITH clock AS MATERIALIZED (
         state = 'in_doubt', lease_until = NULL, note = 'the lease lapsed without a sign of life', due = NULL
     FROM looked_at
     WHERE r.address = looked_at.address AND r.lease_until <= (SELECT now_us FROM clock)
-    RETURNING r.*, 0 AS position, 'lapsed' AS kind
+    RETURNING r.*, 'lapsed' AS kind
 ), closed AS (
     DELETE FROM records AS r USING looked_at
     WHERE r.address = looked_at.address AND r.expires_at <= (SELECT now_us FROM clock)
-    RETURNING r.*, 0 AS position, 'closed' AS kind
+    RETURNING r.*, 'closed' AS kind
 ), early AS (
     UPDATE records AS r SET
         due = CASE WHEN r.state IN ('waiting', 'pending', 'in_doubt') THEN coalesce(r.lease_until, r.expires_at) END,
