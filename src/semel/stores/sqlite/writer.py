@@ -12,7 +12,7 @@ from typing import Any
 
 from semel.errors import SemelError
 from semel.kernel.clock import SYSTEM
-from semel.kernel.record import Address, Claim, Look, Record, Reply, apply
+from semel.kernel.record import Address, Claim, Look, Record, Reply, Settle, apply
 from semel.stores.base import Waiters
 from semel.stores.batching import BATCH_MAX, Batcher, QueuedCommand
 from semel.stores.sqlite import trouble
@@ -74,12 +74,13 @@ class CommitBatcher(Batcher[CommandToCommit]):
         self._place.log_closed()
         self._held_up = False  # whether the leader waits for another process
         self._taken = 0  # how many are out of the queue, and their commit has not begun
+        self.expects_records = False  # whether the last claim met one: then the next is looked up first
 
     def worth_a_look(self) -> bool:
         """Whether a caller that may only have to read should read beside the leader, and not queue."""
         if not self._running or self.owed:
             return False
-        return self._held_up or self._taken + len(self._queue) < _CROWD
+        return self._held_up or (self.expects_records and self._taken + len(self._queue) < _CROWD)
 
     # --- which batch -----------------------------------------------------------------------------
 
@@ -113,30 +114,49 @@ class CommitBatcher(Batcher[CommandToCommit]):
         connection = self._connection
         if connection is None:
             connection = self._open_connection()
-        writing = self._answer_reads(connection, batch)
-        if not writing:
-            return
-        changed: list[Address] = []
         try:
-            # Inside, because an interrupt may come between the transaction's beginning and here.
-            self._begin(connection)
+            expected = self.expects_records
+            writing = self._answer_reads(connection, batch)
+            if not writing:
+                return
+            changed: list[Address] = []
+            before = connection.total_changes
+            self._begin(connection, patient=expected)
+            perform = self._performer.perform
             for queued in writing:
-                queued.answer = self._performer.perform(connection, queued.command, changed)
-            # Last of all: a file that moves from here on moves with what is acknowledged.
-            self._place.check()
-            connection.execute("COMMIT")
-        except BaseException:
+                queued.answer = perform(connection, queued.command, changed)
+            if connection.total_changes != before:
+                # Last of all: a file that moves from here on moves with what is acknowledged.
+                self._place.check()
+                expected = True
+                connection.execute("COMMIT")
+                self.commits += 1
+            else:
+                connection.execute("ROLLBACK")
+        except BaseException as error:
             self._roll_back(connection)
-            raise
-        self.commits += 1
-        for queued in writing:
-            self._performer.committed(queued.command, queued.answer)
+            if expected or not isinstance(error, sqlite3.Error):
+                raise
+            # Nobody has looked yet. What is on record can be read, whatever kept it from being written.
+            self.expects_records = True
+            self._carry_out(batch)
+            return
+        self._note_done(writing)
         if self.commits % _COMMITS_PER_LOOK == 0:
             shorten_log(connection, self._place.log_path)
-        for queued in writing:
-            queued.done = True
         for at in changed:
             self._waiters.wake(at)
+
+    def _note_done(self, written: list[CommandToCommit]) -> None:
+        committed = self._performer.committed
+        for queued in written:
+            command, answer = queued.command, queued.answer
+            kind = type(command)
+            if kind is Claim:
+                self.expects_records = not answer.applied
+            if kind is Claim or kind is Settle:
+                committed(command, answer)
+            queued.done = True
 
     def _one_is_to_blame(self, error: Exception) -> bool:
         return not trouble.busy(error)
@@ -156,11 +176,11 @@ class CommitBatcher(Batcher[CommandToCommit]):
         self._connection = connection
         return connection
 
-    def _begin(self, connection: sqlite3.Connection) -> None:
+    def _begin(self, connection: sqlite3.Connection, *, patient: bool) -> None:
         try:
             connection.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
-            if not trouble.busy(error):
+            if not patient or not trouble.busy(error):
                 raise
             self._held_up = True
             try:
@@ -191,12 +211,19 @@ class CommitBatcher(Batcher[CommandToCommit]):
         """Whether a look answers it: then no transaction is opened for it."""
         command = queued.command
         kind = type(command)
-        if queued.looked or (kind is not Claim and kind is not Look):
+        if kind is Claim:
+            if queued.looked or not self.expects_records:
+                return False
+            record = self._look(connection, command.request.at)
+            now_us = self._performer.now_us()
+            self.expects_records = record is not None
+            if record is None or apply(record, command, now_us) is not None:
+                return False
+        elif kind is Look:
+            record = self._look(connection, command.at)
+            now_us = self._performer.now_us()
+        else:
             return command is None
-        record = self._look(connection, command.request.at if kind is Claim else command.at)
-        now_us = self._performer.now_us()
-        if kind is Claim and (record is None or apply(record, command, now_us) is not None):
-            return False
         queued.answer = Reply(record, now_us, False)
         return True
 
