@@ -117,7 +117,7 @@ def alone() -> threading.Lock:
 
     StoreUnavailable if this thread holds it already: it would wait for itself.
     """
-    mark: threading.Lock = getattr(_threads, "mark", None) or _mark()
+    mark = _mark()
     if mark.locked():
         raise StoreUnavailable(
             "This thread is in the middle of the store, and this call came in between (from a signal handler "
