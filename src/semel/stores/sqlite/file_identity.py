@@ -91,15 +91,20 @@ class FileIdentity:
                 "a write-ahead log of its own",
                 "Remove the link and service resumes.",
             )
-        if self._log is not None:
-            changed_ns = self._changed_ns()
-            if changed_ns == 0 or changed_ns != self._seen_ns:
-                self._check_log(changed_ns)
+        directory, changed_ns = self._directory, 0
+        if directory is not None:
+            # When something came into it, or left it, or changed its name: a time that nobody can set, unlike
+            # that of its modification.
+            try:
+                changed_ns = os.stat(directory).st_ctime_ns
+            except OSError:
+                pass  # closed meanwhile
+        if changed_ns == 0 or changed_ns != self._seen_ns:
+            self._check_log(changed_ns)
 
-    def check_all(self) -> None:
-        """The same, with a look at the log itself, whatever its directory says."""
+    def distrust(self) -> None:
+        """The next check looks at the log itself: a directory does not tell if something is mounted in it."""
         self._seen_ns = 0
-        self.check()
 
     def _check_log(self, changed_ns: int) -> None:
         log, index = self._log, self._index
@@ -107,19 +112,6 @@ class FileIdentity:
             _look_at(self.log_path, log)
             _look_at(self._index_path, index)
             self._seen_ns = changed_ns if self._tells(changed_ns) else 0
-
-    def _changed_ns(self) -> int:
-        """When something came into the directory of the log, or left it, or changed its name; 0: unknown.
-
-        The time of the directory's own change, which nobody can set, unlike that of its modification.
-        """
-        directory = self._directory
-        if directory is None:
-            return 0
-        try:
-            return os.stat(directory).st_ctime_ns
-        except OSError:
-            return 0
 
     def _tells(self, changed_ns: int) -> bool:
         """Whether a later change will have another time, however coarse the file system's clock is."""

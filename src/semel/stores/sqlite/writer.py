@@ -63,6 +63,7 @@ class CommitBatcher(Batcher[CommandToCommit]):
         self._performer = performer
         self._busy_s = busy_s
         self.commits = 0
+        self._looks_at = _COMMITS_PER_LOOK  # so many commits, and the log is looked at
         super().__init__(waiters, _ABREAST)
         self._connection: sqlite3.Connection | None = connection
         place.log_opened()
@@ -114,36 +115,41 @@ class CommitBatcher(Batcher[CommandToCommit]):
         connection = self._connection
         if connection is None:
             connection = self._open_connection()
+        looks = self.expects_records
+        writing = self._answer_reads(connection, batch)
+        if not writing:
+            return
+        # Whether the first of them may be a claim that a look would answer, and nobody has looked.
+        unseen = not looks and type(writing[0].command) is Claim and not writing[0].looked
+        changed: list[Address] = []
         try:
-            expected = self.expects_records
-            writing = self._answer_reads(connection, batch)
-            if not writing:
-                return
-            changed: list[Address] = []
+            # Inside, because an interrupt may come between the transaction's beginning and here.
+            self._begin(connection, patient=not unseen)
             before = connection.total_changes
-            self._begin(connection, patient=expected)
             perform = self._performer.perform
             for queued in writing:
                 queued.answer = perform(connection, queued.command, changed)
-            if connection.total_changes != before:
+            if connection.total_changes == before:
+                connection.execute("ROLLBACK")
+            else:
                 # Last of all: a file that moves from here on moves with what is acknowledged.
                 self._place.check()
-                expected = True
+                unseen = False
                 connection.execute("COMMIT")
                 self.commits += 1
-            else:
-                connection.execute("ROLLBACK")
         except BaseException as error:
             self._roll_back(connection)
-            if expected or not isinstance(error, sqlite3.Error):
+            if not unseen or not isinstance(error, sqlite3.Error):
                 raise
-            # Nobody has looked yet. What is on record can be read, whatever kept it from being written.
+            # What is on record can be read, whatever kept it from being written.
             self.expects_records = True
-            self._carry_out(batch)
+            self._carry_out(writing)
             return
         self._note_done(writing)
-        if self.commits % _COMMITS_PER_LOOK == 0:
+        if self.commits >= self._looks_at:
+            self._looks_at = self.commits + _COMMITS_PER_LOOK
             shorten_log(connection, self._place.log_path)
+            self._place.distrust()
         for at in changed:
             self._waiters.wake(at)
 
