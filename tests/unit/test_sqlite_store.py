@@ -94,14 +94,14 @@ def test_an_unknown_durability_is_refused_before_anything_is_made(path) -> None:
     assert not Path(path).exists()
 
 
-@pytest.mark.parametrize(("page_bytes", "pages"), [(None, 4_096), (4_096, 2_048), (65_536, 128)])
-def test_a_file_keeps_its_pages_and_its_log_is_as_long_whatever_their_size(path, page_bytes, pages) -> None:
+@pytest.mark.parametrize(("page_bytes", "pages"), [(None, 2_048), (1_024, 8_192), (65_536, 128)])
+def test_the_log_grows_as_long_whatever_the_size_of_the_files_pages(path, page_bytes, pages) -> None:
     if page_bytes:
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute(f"PRAGMA page_size = {page_bytes}")
             other.execute("VACUUM")
     with closing(SqliteStore(path)) as store, closing(sqlite3.connect(path)) as other:
-        assert other.execute("PRAGMA page_size").fetchone() == (page_bytes or 2_048,)
+        assert other.execute("PRAGMA page_size").fetchone() == (page_bytes or 4_096,)
         with closing(store._connect()) as another:
             assert store._writer._connection is not None
             for connection in (store._writer._connection, another):

@@ -21,10 +21,6 @@ _STATEMENTS_KEPT = 128
 # The upper part of the tree of a million records, so that a claim reads one or two pages from the file.
 _CACHE_KIB = 8_192
 
-# Of a new file; one that is there keeps its own. A commit writes whole pages, and of most a call changes some
-# hundred bytes: SQLite's 4 096 are 38 KiB to the disk for each call, these are 23.
-_PAGE_BYTES = 2_048
-
 # A log so long goes into the file. Whoever commits then waits for three syncs, where other commits may need
 # none: with SQLite's own 4 MB every hundred calls.
 _CHECKPOINT_BYTES = 8 << 20
@@ -65,7 +61,6 @@ def connect_as(kind: type[C], path: str, durability: Durability, busy_s: float) 
 
 
 def _set(connection: sqlite3.Connection, durability: Durability) -> None:
-    connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
     page_bytes = connection.execute("PRAGMA page_size").fetchone()[0]
     for pragma in (
         f"wal_autocheckpoint = {_CHECKPOINT_BYTES // page_bytes}",
