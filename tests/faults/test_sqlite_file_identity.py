@@ -20,9 +20,11 @@ import pytest
 import semel
 from semel import tool_contract
 from semel.errors import OpenError, StoreCorrupt
-from semel.stores.sqlite import SqliteStore
-from semel.stores.sqlite.file_identity import mount_points
-from tests.commands import AT, claim, look, settle
+from semel.stores.sqlite import SqliteStore, file_identity
+from semel.stores.sqlite.file_identity import FileIdentity, mount_points
+from tests.commands import AT, claim, look, renew, settle
+from tests.fake_clock import FakeClock
+from tests.faults.checks import until
 from tests.missing import cannot
 from tests.patience import PATIENCE_S
 
@@ -275,6 +277,62 @@ def test_a_removed_file_or_log_is_noticed_before_the_next_claim(path, remove) ->
         remove(path)
         with pytest.raises(StoreCorrupt, match="the tool did not run"):
             store.perform(claim(*key(2)))
+
+
+def quiet(store: SqliteStore) -> None:
+    """The store has looked at its log since anything last happened in the directory, and trusts that."""
+    until(lambda: store.perform(renew(*key(1))).applied and store._place._seen_ns, "a look that was trusted")
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_what_happens_in_a_directory_that_was_quiet_is_noticed_at_once_and_heals(path, move) -> None:
+    with closing(SqliteStore(str(path))) as store:
+        assert store.perform(claim(*key(1))).applied
+        quiet(store)
+        put_back = move(path)
+        with pytest.raises(StoreCorrupt, match="the outcome was not recorded"):
+            store.perform(settle(*key(1)))
+        put_back()
+        assert store.perform(settle(*key(1))).applied
+
+
+@pytest.mark.parametrize("remove", [removed, log_removed, index_removed, log_and_index_removed])
+def test_what_is_removed_from_a_directory_that_was_quiet_is_noticed_at_once(path, remove) -> None:
+    with closing(SqliteStore(str(path))) as store:
+        assert store.perform(claim(*key(1))).applied
+        quiet(store)
+        remove(path)
+        with pytest.raises(StoreCorrupt, match="the outcome was not recorded"):
+            store.perform(settle(*key(1)))
+
+
+def test_the_log_of_a_quiet_directory_is_not_looked_at_again(path, monkeypatch) -> None:
+    looked_at = []
+    with closing(SqliteStore(str(path))) as store:
+        assert store.perform(claim(*key(1))).applied
+        quiet(store)
+        monkeypatch.setattr(file_identity, "_look_at", lambda path, _: looked_at.append(path))
+        assert store.perform(settle(*key(1))).applied
+        assert looked_at == []
+        path.with_name("another file").touch()
+        assert store.perform(claim(*key(2))).applied
+        assert looked_at == [f"{path}-wal", f"{path}-shm"]
+
+
+@pytest.mark.parametrize(
+    ("changed_ns", "tells"),
+    [
+        (8_999_999_999, True),
+        (9_900_000_001, False),  # within the tick of a clock, perhaps
+        (10_000_000_001, False),
+        (5_120_000_000, False),  # a clock of whole hundredths, perhaps
+        (0, False),
+    ],
+)
+def test_a_directory_tells_only_if_another_change_would_have_another_time(path, changed_ns, tells) -> None:
+    path.touch()
+    place = FileIdentity(str(path), FakeClock(10_000_000))
+    assert place._tells(changed_ns) is tells
 
 
 @pytest.mark.parametrize("remove", [log_removed, index_removed, log_and_index_removed])

@@ -94,6 +94,20 @@ def test_an_unknown_durability_is_refused_before_anything_is_made(path) -> None:
     assert not Path(path).exists()
 
 
+@pytest.mark.parametrize(("page_bytes", "pages"), [(None, 2_048), (1_024, 8_192), (65_536, 128)])
+def test_the_log_grows_as_long_whatever_the_size_of_the_files_pages(path, page_bytes, pages) -> None:
+    if page_bytes:
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute(f"PRAGMA page_size = {page_bytes}")
+            other.execute("VACUUM")
+    with closing(SqliteStore(path)) as store, closing(sqlite3.connect(path)) as other:
+        assert other.execute("PRAGMA page_size").fetchone() == (page_bytes or 4_096,)
+        with closing(store._connect()) as another:
+            assert store._writer._connection is not None
+            for connection in (store._writer._connection, another):
+                assert connection.execute("PRAGMA wal_autocheckpoint").fetchone() == (pages,)
+
+
 def test_records_and_the_secret_key_are_there_after_reopening(path) -> None:
     with closing(SqliteStore(path)) as first:
         first.perform(claim(A))
@@ -175,6 +189,14 @@ def test_a_batch_of_reads_opens_no_transaction(store) -> None:
     asyncio.run(read())
     assert store.perform(claim(B)).applied is False
     assert store.commits == commits
+
+
+def test_a_caller_looks_first_once_a_claim_met_a_record_and_until_one_is_new(store) -> None:
+    seen = [store.looks_first]
+    for command in (claim(A), claim(B), look(), settle(A), claim(B), claim(*numbered(2)), settle(A)):
+        store.perform(command)
+        seen.append(store.looks_first)
+    assert seen == [False, False, True, True, True, True, False, False]
 
 
 def test_a_replay_is_answered_while_another_process_writes(store, path) -> None:

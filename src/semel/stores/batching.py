@@ -115,14 +115,23 @@ class Batcher(ABC, Generic[Q]):
     def perform(self, queued: Q) -> Any:
         """The command's answer, once it is durable; where there is capacity, by the caller's own thread."""
         try:
-            latch = self._come_in(queued)
-            if latch is not None:
+            latch: threading.Lock | None = None
+            with self._lock:
+                if self._closed:
+                    raise store_closed()
+                if not self._queue and len(self._running) < self._abreast and self._take_alone(queued):
+                    self._running.add(queued)
+                else:
+                    latch = self._come_in(queued)
+            if latch is None:
+                self._run_alone(queued)
+            else:
                 latch.acquire()
-                if queued.batch is not None and self._queue:
-                    self._take_along(queued.batch)
-            if queued.batch is not None:
-                self._run(queued.batch)
-                self._finish(queued.batch, queued)
+                if queued.batch is not None:
+                    if self._queue:
+                        self._take_along(queued.batch)
+                    self._run(queued.batch)
+                    self._finish(queued.batch, queued)
         except BaseException:
             self._abandon(queued)
             raise
@@ -130,20 +139,31 @@ class Batcher(ABC, Generic[Q]):
             raise queued.error
         return queued.answer
 
-    def _come_in(self, queued: Q) -> threading.Lock | None:
-        """It is under way, or queued; then there is a latch to wait at."""
+    def _run_alone(self, queued: Q) -> None:
+        """Its answer or its error is there, and what was queued meanwhile is on its way.
+
+        As `_run` and `_finish`, for a batch of which nobody else waits for anything.
+        """
+        batch: Any = queued.batch
+        try:
+            self._carry_out(batch)
+        except Exception as error:
+            queued.error = self._error_of(error, queued.command)
         with self._lock:
-            if self._closed:
-                raise store_closed()
-            if not self._queue and len(self._running) < self._abreast and self._take_alone(queued):
-                self._running.add(queued)
-                return None
-            latch = queued.latch = threading.Lock()
-            latch.acquire()
-            queued.leads = not on_main_thread()
-            self._queue.append(queued)
-            self._go_on()
-            return latch
+            self._running.discard(queued)
+            self._set_free(batch)
+            if self._queue:
+                self._go_on()
+        self._changed.wake()
+
+    def _come_in(self, queued: Q) -> threading.Lock:
+        """With the lock held: it is queued, and here is the latch to wait at."""
+        latch = queued.latch = threading.Lock()
+        latch.acquire()
+        queued.leads = not on_main_thread()
+        self._queue.append(queued)
+        self._go_on()
+        return latch
 
     async def aperform(self, queued: Q) -> Any:
         """The same for a task. Once it is queued it is carried out, whatever becomes of the task."""

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from typing import Any
 
-from semel.audit.events import CLOSED, LAPSED, REVIVED, Event, Seal, new_event, new_seal, of
+from semel.audit.events import (
+    CLAIMED,
+    CLOSED,
+    LAPSED,
+    REVIVED,
+    SETTLED,
+    Event,
+    Seal,
+    new_event,
+    new_seal,
+    of,
+)
 from semel.kernel.record import (
     LEASE_LAPSED,
     REFUSED_LATER,
@@ -43,6 +55,8 @@ _RUNS_DROPPED_MAX = 20
 
 # Plain strings, for the reason that `plain` gives.
 _WAITING, _PENDING = State.WAITING.value, State.PENDING.value
+
+_new = tuple.__new__  # half the price of naming every field once more
 
 Statement = tuple[str, tuple[Any, ...]]
 
@@ -148,41 +162,99 @@ class Performer:
 
     def perform(self, connection: sqlite3.Connection, command: Any, changed: list[Address]) -> Any:
         """The command's answer; the addresses of what it changed are added to `changed`."""
+        kind = type(command)
+        # First what every call asks for, without reading back what was written: half the price.
+        reply: Reply | None = None
+        if kind is Claim:
+            reply = self._claim_new(connection, command, changed)
+        elif kind is Settle and (claimed := self._claimed.get(command.token)) is not None:
+            reply = self._settle_held(connection, command, claimed, changed)
+        return self._perform_any(connection, command, changed) if reply is None else reply
+
+    def _claim_new(
+        self, connection: sqlite3.Connection, command: Claim, changed: list[Address]
+    ) -> Reply | None:
+        """The reply to a claim of a key that has no record; None if it has one, or waits for a person."""
+        request, token, lease_us, waiting = command
+        if waiting:
+            return None
+        store = self._store
+        now_us = store.clock.now_us()
+        until, fence = now_us + lease_us, now_us if now_us > 0 else 1
+        # In the order of Record, after its state; the row has the same, and when it is due.
+        rest = (token, fence, 1, 1, now_us, now_us, until, None, None, None, "", "")
+        at, id_, tool, version, fingerprint, _, _, conversation, step, principal, _ = request
+        tenant, scope, key = plain(at)
+        row = (tenant, scope, key, *request[1:], _PENDING, *rest, until)
+        if connection.execute(sql.CLAIM_NEW, row).rowcount != 1:
+            return None
+        if store.audit:
+            event = (
+                now_us, tenant, scope, key, id_, CLAIMED, _PENDING, fence, tool, version, fingerprint, None,
+                conversation, step, principal, "", 1,
+            )  # fmt: skip
+            connection.execute(sql.NOTE_EVENT, event)
+        changed.append(at)
+        return _new(Reply, (_new(Record, (request, State.PENDING, *rest)), now_us, True))
+
+    def _settle_held(
+        self, connection: sqlite3.Connection, command: Settle, claimed: Record, changed: list[Address]
+    ) -> Reply | None:
+        """The reply to a settlement of what this process claimed; None if the record is not as it was then.
+
+        The statement compares token and fence: so the rest is still what the claim was answered.
+        """
+        at, token, state, outcome, window_us, by = command
+        request, _, _, fence, attempts, entries, created_at, entered_at, *_ = claimed
+        if request.at != at:
+            return None
+        store = self._store
+        now_us = store.clock.now_us()
+        expires_at = None if window_us is None else now_us + window_us
+        tenant, scope, key = plain(at)
+        name: str = state._value_  # its `value` is a call of Python's
+        held = (
+            name, now_us, expires_at, outcome, by, tenant, scope, key, token, fence,
+            _NEVER if expires_at is None else expires_at,
+        )  # fmt: skip
+        if connection.execute(sql.SETTLE_HELD, held).rowcount != 1:
+            return None
+        if store.audit:
+            _, id_, tool, version, fingerprint, _, _, conversation, step, principal, _ = request
+            digest = fingerprint if outcome is None else sha256(outcome).digest()
+            event = (
+                now_us, tenant, scope, key, id_, SETTLED, name, fence, tool, version, digest, expires_at,
+                conversation, step, by or principal, "", 1,
+            )  # fmt: skip
+            connection.execute(sql.NOTE_EVENT, event)
+        changed.append(at)
+        record = (
+            request, state, token, fence, attempts, entries, created_at, entered_at, None, now_us, expires_at,
+            outcome, "", by,
+        )  # fmt: skip
+        return _new(Reply, (_new(Record, record), now_us, True))
+
+    def _perform_any(self, connection: sqlite3.Connection, command: Any, changed: list[Address]) -> Any:
         statement = _STATEMENTS.get(type(command))
         if statement is None:
             return self._others[type(command)](connection, command, changed)
         now_us = self._store.clock.now_us()
+        if type(command) is Claim:
+            # A damaged record has to be found out before it is taken for one whose window closed.
+            record = look(connection, command.request.at)
+            if record is not None and apply(record, command, now_us) is None:
+                return Reply(record, now_us, False)
         step, parameters = statement(command, now_us)
-        record = self._unread(connection, command, parameters, now_us)
-        if record is None:
-            row = connection.execute(step, parameters).fetchone()
-            if row is None:
-                return self._refused(connection, command, now_us, changed)
-            record = record_of(row)
-            if too_late(record, row[DUE]):
-                connection.execute(sql.FILE_ANEW, record.request.at)
+        row = connection.execute(step, parameters).fetchone()
+        if row is None:
+            return self._refused(connection, command, now_us, changed)
+        record = record_of(row)
+        if too_late(record, row[DUE]):
+            connection.execute(sql.FILE_ANEW, record.request.at)
         if self._store.audit:
             self._note(connection, of(None, record, command, now_us))
         changed.append(record.request.at)
         return Reply(record, now_us, True)
-
-    def _unread(
-        self, connection: sqlite3.Connection, command: Any, parameters: tuple[Any, ...], now_us: int
-    ) -> Record | None:
-        """The record after a claim of a new key, or a settlement of one: half the price of reading it back.
-
-        The settlement's statement compares token and fence: so the rest is still what the claim was answered.
-        """
-        if type(command) is Claim:
-            if connection.execute(sql.CLAIM_NEW, parameters).rowcount == 1:
-                return apply(None, command, now_us)
-        elif type(command) is Settle and (claimed := self._claimed.get(command.token)) is not None:
-            window_end = _NEVER if parameters[2] is None else parameters[2]
-            if claimed.request.at != command.at:
-                return None
-            if connection.execute(sql.SETTLE_HELD, (*parameters, claimed.fence, window_end)).rowcount == 1:
-                return apply(claimed, command, now_us)
-        return None
 
     def committed(self, command: Any, answer: Any) -> None:
         """The command's transaction is durable: what it claimed is kept until it is settled."""

@@ -21,7 +21,11 @@ _STATEMENTS_KEPT = 128
 # The upper part of the tree of a million records, so that a claim reads one or two pages from the file.
 _CACHE_KIB = 8_192
 
-# Four times what SQLite's own checkpoints aim at. They never finish while many processes write without pause.
+# A log so long goes into the file. Whoever commits then waits for three syncs, where other commits may need
+# none: with SQLite's own 4 MB every hundred calls.
+_CHECKPOINT_BYTES = 8 << 20
+
+# Twice that. Checkpoints never finish while many processes write without pause.
 _LOG_BYTES_MAX = 16 << 20
 # One of them usually does it. Here SQLite itself waits: only it can do so with half a checkpoint done.
 _SHORTENING_TRIES, _SHORTENING_MS = 5, 100
@@ -57,7 +61,9 @@ def connect_as(kind: type[C], path: str, durability: Durability, busy_s: float) 
 
 
 def _set(connection: sqlite3.Connection, durability: Durability) -> None:
+    page_bytes = connection.execute("PRAGMA page_size").fetchone()[0]
     for pragma in (
+        f"wal_autocheckpoint = {_CHECKPOINT_BYTES // page_bytes}",
         f"synchronous = {durability.upper()}",
         # Elsewhere than on macOS these two mean nothing; there a plain fsync does not reach the disk.
         f"fullfsync = {int(durability == 'full')}",

@@ -12,7 +12,7 @@ import sqlite3
 import stat
 
 from semel.errors import OpenError
-from semel.kernel.clock import SYSTEM
+from semel.kernel.clock import SYSTEM, Clock
 from semel.stores.sqlite import trouble
 from semel.stores.sqlite.trouble import Displaced, HeldElsewhere
 
@@ -27,57 +27,116 @@ _PUT_BACK = (
 # Another process that is opening or closing the file is through in milliseconds.
 _PAUSE_S = 0.005
 
+# Without the right to read the directory, where there is such a thing.
+_TO_LOOK_AT = getattr(os, "O_PATH", os.O_RDONLY)
+
+# A file system's clock ticks every few milliseconds, and two changes within a tick have one time: so only the
+# time of a directory that was quiet for longer tells whether something happened since. Some count whole
+# hundredths of a second, or whole seconds; theirs never tells.
+_QUIET_NS, _COARSE_NS = 100_000_000, 10_000_000
+
 Inode = tuple[int, int]
 
 
 class FileIdentity:
     """The path of an open database: `check` says whether the file and its log are still what is there."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, clock: Clock = SYSTEM) -> None:
         self.path = path
         # SQLite puts the log beside what a symbolic link points at.
         self.log_path, self._index_path = logs_of(path)
-        self._file = _identity(os.stat(path))
+        self._clock = clock
         self._log: Inode | None = None
         self._index: Inode | None = None
+        self._directory: int | None = None
+        self._device, self._inode = _identity(os.stat(path))
+        self._seen_ns = 0  # the directory's last change when the log was looked at; 0 if it tells nothing
 
     def log_opened(self) -> None:
         """From here on the log has to stay what it is: SQLite keeps it while a connection is open."""
+        self.log_closed()
         try:
-            self._log = _identity(os.stat(self.log_path))
-            self._index = _identity(os.stat(self._index_path))
+            log, index = _identity(os.stat(self.log_path)), _identity(os.stat(self._index_path))
         except OSError:
-            self.log_closed()  # a file that may only be read may have none; then nothing is written either
+            return  # a file that may only be read may have none; then nothing is written either
+        try:
+            self._directory = os.open(os.path.dirname(self.log_path), _TO_LOOK_AT)
+        except OSError:
+            pass  # not on this system: then every look is at the files themselves
+        self._log, self._index = log, index
 
     def log_closed(self) -> None:
         """The last connection of all takes its log away, and the next one makes another."""
         self._log = self._index = None
+        self._seen_ns = 0
+        directory, self._directory = self._directory, None
+        if directory is not None:
+            os.close(directory)
+
+    def __del__(self) -> None:
+        self.log_closed()
 
     def check(self) -> None:
         """Displaced, which is an error of SQLite's to all who handle those, unless all is where it was."""
-        # Callers wait for this at every commit: three system calls, and little besides.
-        if _look_at(self.path, self._file).st_nlink > 1:
+        # Callers wait for this at every commit: two system calls, and little besides.
+        try:
+            file = os.stat(self.path)
+        except OSError as error:
+            raise _gone(self.path, error) from None
+        if file.st_ino != self._inode or file.st_dev != self._device:
+            raise _replaced(self.path)
+        if file.st_nlink > 1:
             raise Displaced(
                 f"{self.path} has got a second hard link while it was open, and whoever uses that would have "
                 "a write-ahead log of its own",
                 "Remove the link and service resumes.",
             )
+        directory, changed_ns = self._directory, 0
+        if directory is not None:
+            # When something came into it, or left it, or changed its name: a time that nobody can set, unlike
+            # that of its modification.
+            try:
+                changed_ns = os.stat(directory).st_ctime_ns
+            except OSError:
+                pass  # closed meanwhile
+        if changed_ns == 0 or changed_ns != self._seen_ns:
+            self._check_log(changed_ns)
+
+    def distrust(self) -> None:
+        """The next check looks at the log itself: a directory does not tell if something is mounted in it."""
+        self._seen_ns = 0
+
+    def _check_log(self, changed_ns: int) -> None:
         log, index = self._log, self._index
         if log is not None and index is not None:
             _look_at(self.log_path, log)
             _look_at(self._index_path, index)
+            self._seen_ns = changed_ns if self._tells(changed_ns) else 0
+
+    def _tells(self, changed_ns: int) -> bool:
+        """Whether a later change will have another time, however coarse the file system's clock is."""
+        return 0 < changed_ns < self._clock.now_us() * 1_000 - _QUIET_NS and changed_ns % _COARSE_NS != 0
 
 
-def _look_at(path: str, identity: Inode) -> os.stat_result:
+def _look_at(path: str, identity: Inode) -> None:
     try:
         file = os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        raise Displaced(f"{path} was moved or removed while the database was open", _PUT_BACK) from None
     except OSError as error:
-        raise sqlite3.OperationalError(f"nobody can tell whether {path} is in place: {error}") from error
-    if file.st_ino != identity[1] or file.st_dev != identity[0]:
-        raise Displaced(f"{path} was replaced by another file while the database was open", _PUT_BACK)
-    return file
+        raise _gone(path, error) from None
+    if _identity(file) != identity:
+        raise _replaced(path)
+
+
+def _gone(path: str, error: OSError) -> sqlite3.Error:
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return Displaced(f"{path} was moved or removed while the database was open", _PUT_BACK)
+    unknown = sqlite3.OperationalError(f"nobody can tell whether {path} is in place: {error}")
+    unknown.__cause__ = error
+    return unknown
+
+
+def _replaced(path: str) -> Displaced:
+    return Displaced(f"{path} was replaced by another file while the database was open", _PUT_BACK)
 
 
 def refuse(path: str) -> None:

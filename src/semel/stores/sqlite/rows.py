@@ -18,8 +18,9 @@ _COLUMNS = 28
 _FREE_OR_CLOSING = frozenset((State.WAITING, State.RELEASED, State.CLEARED, *SETTLED))
 
 
-# The types that sound rows had so far: found in a moment, and there are not a hundred combinations.
-_SOUND: set[tuple[type, ...]] = set()
+# By the types that sound rows had so far, the states in which those are possible: found at once, and there
+# are not a hundred combinations.
+_SOUND: dict[tuple[type, ...], dict[str, State]] = {}
 
 _new = tuple.__new__  # half the price of naming every field once more
 
@@ -27,18 +28,25 @@ _new = tuple.__new__  # half the price of naming every field once more
 def record_of(row: tuple[Any, ...]) -> Record:
     """The record in a row of all its columns; StoreCorrupt if it is none."""
     kinds = tuple(map(type, row))
-    if kinds not in _SOUND:
-        if len(row) != _COLUMNS or not _typed(kinds):
-            raise StoreCorrupt()
-        _SOUND.add(kinds)
-    state = _STATES.get(row[13])
+    states = _SOUND.get(kinds)
+    if states is None:
+        states = _SOUND[kinds] = _states_with(kinds)
+    state = states.get(row[13])
     if state is None:
         raise StoreCorrupt()
     request = _new(CallRequest, (_new(Address, row[:3]), *row[3:13]))
-    record = _new(Record, (request, state, *row[14:26]))
-    if not _possible(record):
+    return _new(Record, (request, state, *row[14:26]))
+
+
+def _states_with(kinds: tuple[type, ...]) -> dict[str, State]:
+    if len(kinds) != _COLUMNS or not _typed(kinds):
         raise StoreCorrupt()
-    return record
+    lease_until, settled_at, expires_at = (kind is int for kind in kinds[20:23])
+    return {
+        name: state
+        for name, state in _STATES.items()
+        if _possible(state, leased=lease_until, settled=settled_at, closing=expires_at)
+    }
 
 
 def _typed(kinds: tuple[type, ...]) -> bool:
@@ -55,14 +63,13 @@ def _typed(kinds: tuple[type, ...]) -> bool:
     )
 
 
-def _possible(record: Record) -> bool:
-    """Whether its times fit its state, as the schema's own check says on the way in."""
-    state, settled_at = record.state, record.settled_at
+def _possible(state: State, *, leased: bool, settled: bool, closing: bool) -> bool:
+    """Whether these of its times fit its state, as the schema's own check says on the way in."""
     if state is State.PENDING:
-        return record.lease_until is not None and record.expires_at is None and settled_at is None
-    if record.lease_until is not None or (settled_at is not None) != (state in SETTLED):
+        return leased and not closing and not settled
+    if leased or settled != (state in SETTLED):
         return False
-    return record.expires_at is None or state in _FREE_OR_CLOSING
+    return not closing or state in _FREE_OR_CLOSING
 
 
 def event_of(row: Sequence[Any]) -> Event:

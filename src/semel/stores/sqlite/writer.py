@@ -12,7 +12,7 @@ from typing import Any
 
 from semel.errors import SemelError
 from semel.kernel.clock import SYSTEM
-from semel.kernel.record import Address, Claim, Look, Record, Reply, apply
+from semel.kernel.record import Address, Claim, Look, Record, Reply, Settle, apply
 from semel.stores.base import Waiters
 from semel.stores.batching import BATCH_MAX, Batcher, QueuedCommand
 from semel.stores.sqlite import trouble
@@ -63,6 +63,7 @@ class CommitBatcher(Batcher[CommandToCommit]):
         self._performer = performer
         self._busy_s = busy_s
         self.commits = 0
+        self._looks_at = _COMMITS_PER_LOOK  # so many commits, and the log is looked at
         super().__init__(waiters, _ABREAST)
         self._connection: sqlite3.Connection | None = connection
         place.log_opened()
@@ -74,12 +75,13 @@ class CommitBatcher(Batcher[CommandToCommit]):
         self._place.log_closed()
         self._held_up = False  # whether the leader waits for another process
         self._taken = 0  # how many are out of the queue, and their commit has not begun
+        self.expects_records = False  # whether the last claim met one: then the next is looked up first
 
     def worth_a_look(self) -> bool:
         """Whether a caller that may only have to read should read beside the leader, and not queue."""
         if not self._running or self.owed:
             return False
-        return self._held_up or self._taken + len(self._queue) < _CROWD
+        return self._held_up or (self.expects_records and self._taken + len(self._queue) < _CROWD)
 
     # --- which batch -----------------------------------------------------------------------------
 
@@ -113,30 +115,54 @@ class CommitBatcher(Batcher[CommandToCommit]):
         connection = self._connection
         if connection is None:
             connection = self._open_connection()
+        looks = self.expects_records
         writing = self._answer_reads(connection, batch)
         if not writing:
             return
+        # Whether the first of them may be a claim that a look would answer, and nobody has looked.
+        unseen = not looks and type(writing[0].command) is Claim and not writing[0].looked
         changed: list[Address] = []
         try:
             # Inside, because an interrupt may come between the transaction's beginning and here.
-            self._begin(connection)
+            self._begin(connection, patient=not unseen)
+            before = connection.total_changes
+            perform = self._performer.perform
             for queued in writing:
-                queued.answer = self._performer.perform(connection, queued.command, changed)
-            # Last of all: a file that moves from here on moves with what is acknowledged.
-            self._place.check()
-            connection.execute("COMMIT")
-        except BaseException:
+                queued.answer = perform(connection, queued.command, changed)
+            if connection.total_changes == before:
+                connection.execute("ROLLBACK")
+            else:
+                # Last of all: a file that moves from here on moves with what is acknowledged.
+                self._place.check()
+                unseen = False
+                connection.execute("COMMIT")
+                self.commits += 1
+        except BaseException as error:
             self._roll_back(connection)
-            raise
-        self.commits += 1
-        for queued in writing:
-            self._performer.committed(queued.command, queued.answer)
-        if self.commits % _COMMITS_PER_LOOK == 0:
+            if not unseen or not isinstance(error, sqlite3.Error):
+                raise
+            # What is on record can be read, whatever kept it from being written.
+            self.expects_records = True
+            self._carry_out(writing)
+            return
+        self._note_done(writing)
+        if self.commits >= self._looks_at:
+            self._looks_at = self.commits + _COMMITS_PER_LOOK
             shorten_log(connection, self._place.log_path)
-        for queued in writing:
-            queued.done = True
+            self._place.distrust()
         for at in changed:
             self._waiters.wake(at)
+
+    def _note_done(self, written: list[CommandToCommit]) -> None:
+        committed = self._performer.committed
+        for queued in written:
+            command, answer = queued.command, queued.answer
+            kind = type(command)
+            if kind is Claim:
+                self.expects_records = not answer.applied
+            if kind is Claim or kind is Settle:
+                committed(command, answer)
+            queued.done = True
 
     def _one_is_to_blame(self, error: Exception) -> bool:
         return not trouble.busy(error)
@@ -156,11 +182,11 @@ class CommitBatcher(Batcher[CommandToCommit]):
         self._connection = connection
         return connection
 
-    def _begin(self, connection: sqlite3.Connection) -> None:
+    def _begin(self, connection: sqlite3.Connection, *, patient: bool) -> None:
         try:
             connection.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
-            if not trouble.busy(error):
+            if not patient or not trouble.busy(error):
                 raise
             self._held_up = True
             try:
@@ -191,12 +217,19 @@ class CommitBatcher(Batcher[CommandToCommit]):
         """Whether a look answers it: then no transaction is opened for it."""
         command = queued.command
         kind = type(command)
-        if queued.looked or (kind is not Claim and kind is not Look):
+        if kind is Claim:
+            if queued.looked or not self.expects_records:
+                return False
+            record = self._look(connection, command.request.at)
+            now_us = self._performer.now_us()
+            self.expects_records = record is not None
+            if record is None or apply(record, command, now_us) is not None:
+                return False
+        elif kind is Look:
+            record = self._look(connection, command.at)
+            now_us = self._performer.now_us()
+        else:
             return command is None
-        record = self._look(connection, command.request.at if kind is Claim else command.at)
-        now_us = self._performer.now_us()
-        if kind is Claim and (record is None or apply(record, command, now_us) is not None):
-            return False
         queued.answer = Reply(record, now_us, False)
         return True
 
