@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 
 import orjson
-from starlette.applications import Starlette
-from starlette.routing import Route as Path
 
 from semel.errors import SemelError
 from semel.flow.bus.base import Bus
@@ -23,6 +22,7 @@ from semel.gateway.bodies import Model
 from semel.gateway.exchange import Exchange, HttpReply
 from semel.gateway.incoming import SMALL_BYTES_MAX, Disconnected, Incoming, Receive, Scope, checked
 from semel.gateway.key_ages import RetryAges
+from semel.gateway.paths import PathTable
 from semel.gateway.ratelimit import TOKEN_BYTES, RateLimit
 from semel.gateway.routes import PATH_NAMES, ROUTES, Route
 from semel.gateway.services import Services, assemble
@@ -40,20 +40,68 @@ _log = logging.getLogger("semel.gateway.requests")
 LARGE_BODIES_MAX = 16
 
 
-def build(settings: GatewaySettings, store: Store, *, bus: Bus | None = None) -> Starlette:
-    """The application on this store, which it closes when it stops. `app.state.services` has its parts."""
-    services = assemble(settings, store, bus)
-    gateway = Gateway(services)
-    app = Starlette(routes=_paths(gateway), lifespan=_lifespan)
-    app.state.services, app.state.failure = services, None
-    return app
+def build(settings: GatewaySettings, store: Store, *, bus: Bus | None = None) -> GatewayApp:
+    """The application on this store, which it closes when it stops."""
+    return GatewayApp(assemble(settings, store, bus))
 
 
-def _paths(gateway: Gateway) -> list[Path]:
+class GatewayApp:
+    """What a server calls (ASGI): for each request, and once for start and stop."""
+
+    def __init__(self, services: Services) -> None:
+        self.services = services
+        self.failure: SemelError | None = None  # why it could not begin
+        gateway = Gateway(services)
+        self._resources: PathTable[Resource | OpenResource] = PathTable(_resources(gateway))
+        self._nowhere = Nowhere(gateway)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._live(receive, send)
+            return
+        resource, scope["path_params"] = self._resources.find(scope["path"])
+        await (resource or self._nowhere)(scope, receive, send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        """Started when the server says so, until it says stop; it hears of what goes wrong."""
+        phase = "startup"
+        await receive()
+        try:
+            async with self._running():
+                await send({"type": "lifespan.startup.complete"})
+                phase = "shutdown"
+                await receive()
+        except BaseException:
+            await send({"type": f"lifespan.{phase}.failed", "message": traceback.format_exc()})
+            raise
+        await send({"type": "lifespan.shutdown.complete"})
+
+    @asynccontextmanager
+    async def _running(self) -> AsyncIterator[None]:
+        """Bus and background work run in between; afterwards they have ended and the store is closed."""
+        services = self.services
+        try:
+            await services.bus.start()
+        except SemelError as wrong:
+            self.failure = wrong  # a server knows only that it could not begin; this says why
+            raise
+        tasks = [asyncio.create_task(work, name=name) for name, work in background(services)]
+        try:
+            yield
+        finally:
+            services.stopping.set()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            services.apart.close()
+            await services.bus.stop()
+            await services.store.aclose()
+
+
+def _resources(gateway: Gateway) -> dict[str, Resource | OpenResource]:
     by_path: dict[str, dict[str, Route]] = {}
     for route in ROUTES:
         by_path.setdefault(route.path, {})[route.method] = route
-    resources = [Path(path, Resource(gateway, routes)) for path, routes in by_path.items()]
     described = HttpReply(openapi.document())
     open_to_all: dict[str, Callable[[Services], Awaitable[HttpReply]]] = {
         "/healthz": operate.healthz,
@@ -61,34 +109,14 @@ def _paths(gateway: Gateway) -> list[Path]:
         "/metrics": operate.metrics_text,
         "/openapi.json": lambda _: _ready_made(described),
     }
-    resources += [Path(path, OpenResource(gateway, answer)) for path, answer in open_to_all.items()]
-    return [*resources, Path("/{path:path}", Nowhere(gateway))]
+    return {
+        **{path: Resource(gateway, routes) for path, routes in by_path.items()},
+        **{path: OpenResource(gateway, answer) for path, answer in open_to_all.items()},
+    }
 
 
 async def _ready_made(reply: HttpReply) -> HttpReply:
     return reply
-
-
-@asynccontextmanager
-async def _lifespan(app: Starlette) -> AsyncIterator[None]:
-    """Bus and background work run in between; afterwards they have ended and the store is closed."""
-    services: Services = app.state.services
-    try:
-        await services.bus.start()
-    except SemelError as wrong:
-        app.state.failure = wrong  # a server knows only that it could not begin; this says why
-        raise
-    tasks = [asyncio.create_task(work, name=name) for name, work in background(services)]
-    try:
-        yield
-    finally:
-        services.stopping.set()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        services.apart.close()
-        await services.bus.stop()
-        await services.store.aclose()
 
 
 class Gateway:

@@ -79,7 +79,7 @@ _JOB, _APPROVAL, _RECORD = (
 )
 _LETTER = f"{_V1}/dead-letters/{{letter_id}}"
 
-# The busiest first: they are tried in this order.
+# The busiest first.
 ROUTES: tuple[Route, ...] = (
     Route("POST", f"{_WORKFLOW}/runs", SUBMIT, flows.start_run, keyed="run", any_object=True,
           problems=("workflow_not_found", "input_invalid", *_ADMISSION)),

@@ -12,10 +12,9 @@ from typing import Any
 
 import orjson
 import uvicorn
-from starlette.applications import Starlette
 
 from semel.errors import OpenError
-from semel.gateway.app import build
+from semel.gateway.app import GatewayApp, build
 from semel.gateway.bounded_http import BoundedHttp
 from semel.gateway.services import Services
 from semel.gateway.settings import GatewaySettings
@@ -41,9 +40,9 @@ _BEGIN_S = 60
 class GatewayServer(uvicorn.Server):
     """Stops in order: no new connections, waits end, answers leave, background work ends, store closes."""
 
-    def __init__(self, app: Starlette, began: Callable[[], None]) -> None:
+    def __init__(self, app: GatewayApp, began: Callable[[], None]) -> None:
         super().__init__(_config(app))
-        self._services: Services = app.state.services
+        self._services = app.services
         self._began = began
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -71,7 +70,7 @@ class GatewayServer(uvicorn.Server):
 _STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
-def _config(app: Starlette) -> uvicorn.Config:
+def _config(app: GatewayApp) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=BoundedHttp,
@@ -109,11 +108,11 @@ def run(settings: GatewaySettings, store: Store, began: Callable[[str, Services]
     """Serve until a signal asks for the stop; then everything has ended and the store is closed."""
     app = build(settings, store)
     listener = listen(settings.host, settings.port)
-    where, services = address(listener), app.state.services
+    where, services = address(listener), app.services
     try:
         GatewayServer(app, lambda: began(where, services)).run(sockets=[listener])
     except SystemExit:
-        raise app.state.failure or SystemExit(_FAILED) from None
+        raise app.failure or SystemExit(_FAILED) from None
 
 
 @contextmanager
@@ -128,7 +127,7 @@ def embedded(settings: GatewaySettings, store: Store, **parts: Any) -> Iterator[
     try:
         if not began.wait(_BEGIN_S):
             raise OpenError("The embedded gateway did not begin to serve.")
-        yield address(listener), app.state.services
+        yield address(listener), app.services
     finally:
         server.should_exit = True
         thread.join()
