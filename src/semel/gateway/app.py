@@ -18,7 +18,6 @@ from semel.flow.values import Caller
 from semel.gateway import openapi, operate, problems, strict_json
 from semel.gateway.auth import Authenticator, DevAuthenticator, KeyAuthenticator, check_role, check_tenant
 from semel.gateway.background import background
-from semel.gateway.bodies import Model
 from semel.gateway.exchange import Exchange, HttpReply
 from semel.gateway.incoming import SMALL_BYTES_MAX, Disconnected, Incoming, Receive, Scope, checked
 from semel.gateway.key_ages import RetryAges
@@ -125,6 +124,7 @@ class Gateway:
     def __init__(self, services: Services) -> None:
         settings, clock = services.settings, services.clock
         self.services = services
+        self._dev, self._log = settings.dev, settings.log
         self._authenticator: Authenticator = (
             DevAuthenticator() if settings.dev else KeyAuthenticator(services.api_keys, clock)
         )
@@ -141,63 +141,46 @@ class Gateway:
         try:
             caller = await self._authenticator.caller(request)
             check_role(caller, route.roles)
-            if not self.services.settings.dev:
+            if not self._dev:
                 check_tenant(caller, request)
             self._rate_limit.take(caller.tenant)
             key = request.idempotency_key() if route.keyed else None
-            reply = await self._handled(route, request, caller, key)
+            query = request.query(route.query, keyed=bool(route.keyed))
+            _check_path(request)
+            call = Exchange(self.services, request, route.name, caller, request.path, key, query)
+            reply = await (self._handled(route, call) if route.takes_body else route.handler(call))
         except Disconnected:
             raise
         except Exception as error:
             reply = self.refusal(error)
         if caller is not None and route.keyed:
             self._count_claim(route, caller, key, reply)
-        return reply._replace(tenant=caller and caller.tenant), caller
+        return reply, caller
 
-    async def _handled(self, route: Route, request: Incoming, caller: Caller, key: str | None) -> HttpReply:
-        query = request.query(route.query, keyed=bool(route.keyed))
-        _check_path(request)
-
-        async def handled(text: bytes) -> HttpReply:
-            body, data = await self._read(route, caller.tenant, text)
-            call = Exchange(self.services, request, route.name, caller, request.path, key, query, body, data)
-            return await route.handler(call)
-
-        if not route.takes_body:
-            return await handled(b"")
-        with ExitStack() as stack:
-            text = await self._arrived(request, caller.tenant, stack)
-            if len(text) <= SMALL_BYTES_MAX:
-                return await handled(text)
-            async with self._large.turn(caller.tenant):
-                return await handled(text)
-
-    async def _arrived(self, request: Incoming, tenant: str, stack: ExitStack) -> bytes:
-        """The body. A large one costs by its size, and counts as one of the tenant's until the stack ends."""
+    async def _handled(self, route: Route, call: Exchange) -> HttpReply:
+        """The answer to a request with a body. A large one counts as one of the tenant's until the end."""
+        tenant = call.caller.tenant
+        stack: ExitStack | None = None
 
         def large(size: int) -> None:
+            nonlocal stack
             self._rate_limit.take(tenant, size / TOKEN_BYTES)
+            stack = ExitStack()
             stack.enter_context(self._large.entry(tenant))
 
         if self.services.stopping.is_set():
             raise Problem("gateway_stopping")
-        return await request.body(large)
-
-    async def _read(self, route: Route, tenant: str, text: bytes) -> tuple[Model | None, Any]:
-        """The body as the route's model has it, and as it was sent."""
-        if not route.takes_body:
-            return None, None
-        if route.body_optional and not text.strip():
-            sent: Any = {}
-        elif len(text) <= SMALL_BYTES_MAX:
-            sent = strict_json.parse(text)
-        else:
-            sent = await self._read_apart(route, tenant, text)
-        if route.body is not None:
-            return checked(route.body, sent, "body"), sent
-        if not isinstance(sent, dict | LargeJson) or (isinstance(sent, LargeJson) and sent.json[:1] != b"{"):
-            raise Problem("request_invalid", "The body is not a JSON object.", names=["body"])
-        return None, sent
+        try:
+            text = await call.request.body(large)
+            if route.body_optional and not text.strip():
+                return await _with_body(route, call, {})
+            if len(text) <= SMALL_BYTES_MAX:
+                return await _with_body(route, call, strict_json.parse(text))
+            async with self._large.turn(tenant):
+                return await _with_body(route, call, await self._read_apart(route, tenant, text))
+        finally:
+            if stack is not None:
+                stack.close()
 
     async def _read_apart(self, route: Route, tenant: str, text: bytes) -> Any:
         """A large body: what of it nobody looks into here stays bytes."""
@@ -228,12 +211,12 @@ class Gateway:
         """The answer is counted and logged: which route, never which path; no header, body or key."""
         problem = reply.problem
         self.services.metrics.answered(name, reply.status, replayed=reply.replayed, problem=problem)
-        if self.services.settings.log == "none" or (self.services.settings.log == "problems" and not problem):
+        if self._log == "none" or (self._log == "problems" and not problem):
             return
         clock = self.services.clock
         line = {
             "at": rfc3339(clock.now_us()),
-            "method": method,
+            "method": _method_label(method),
             "route": name,
             "status": reply.status,
             "ms": round((clock.monotonic() - started) * 1_000, 3),
@@ -242,6 +225,20 @@ class Gateway:
             "code": problem and problem.code,
         }
         _log.info(orjson.dumps(line).decode())
+
+
+def _with_body(route: Route, call: Exchange, sent: Any) -> Awaitable[HttpReply]:
+    """The handler gets the body as the route's model has it, and as it was sent."""
+    if route.body is not None:
+        call.body = checked(route.body, sent, "body")
+    elif not _is_object(sent):
+        raise Problem("request_invalid", "The body is not a JSON object.", names=["body"])
+    call.data = sent
+    return route.handler(call)
+
+
+def _is_object(sent: Any) -> bool:
+    return isinstance(sent, dict) or (isinstance(sent, LargeJson) and sent.json[:1] == b"{")
 
 
 def _check_path(request: Incoming) -> None:
@@ -266,7 +263,7 @@ class Resource:
         started = gateway.services.clock.monotonic()
         method = request.method
         route = self._routes.get("GET" if method == "HEAD" else method)
-        caller: Caller | None = None
+        tenant: str | None = None
         if route is None:
             name, reply = "wrong_method", gateway.refusal(Problem("method_not_allowed", allow=self._allow))
         else:
@@ -275,8 +272,9 @@ class Resource:
                 reply, caller = await gateway.answer(route, request)
             except Disconnected:
                 return  # nobody is there to be answered, and nothing was done
-        await respond(send, reply)
-        gateway.finish(name, _method_label(method), reply, caller and caller.tenant, started)
+            tenant = caller and caller.tenant
+        await respond(send, reply, tenant)
+        gateway.finish(name, method, reply, tenant, started)
 
 
 class OpenResource:
@@ -309,7 +307,7 @@ class Nowhere:
         started = self._gateway.services.clock.monotonic()
         reply = self._gateway.refusal(Problem("not_found"))
         await respond(send, reply)
-        self._gateway.finish("nowhere", _method_label(scope["method"]), reply, None, started)
+        self._gateway.finish("nowhere", scope["method"], reply, None, started)
 
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
@@ -320,16 +318,17 @@ def _method_label(method: str) -> str:
     return method if method in _METHODS else "OTHER"
 
 
-async def respond(send: Send, reply: HttpReply) -> None:
+async def respond(send: Send, reply: HttpReply, tenant: str | None = None) -> None:
+    """The reply is sent; it says whose credential it was, who may not know it."""
     headers = [
         (b"content-type", reply.media.encode()),
-        (b"content-length", str(len(reply.body)).encode()),
+        (b"content-length", b"%d" % len(reply.body)),
         (b"cache-control", b"no-store"),
     ]
     if reply.replayed:
         headers.append((b"idempotent-replayed", b"true"))
-    if reply.tenant is not None:
-        headers.append((b"x-tenant-id", reply.tenant.encode()))
+    if tenant is not None:
+        headers.append((b"x-tenant-id", tenant.encode()))
     if reply.problem is not None:
         headers += problems.headers(reply.problem)
         if reply.problem.code == "request_timeout":
