@@ -196,6 +196,9 @@ class Gateway:
 
     def refusal(self, error: Exception) -> HttpReply:
         problem = problems.problem_of(error, self.services.clock)
+        # The reply has the problem, whose traceback has the frames, one of which has the reply: together they
+        # would stay until the collector comes, with bodies of megabytes among them.
+        problem.__traceback__ = problem.__context__ = problem.__cause__ = None
         return HttpReply(problems.body(problem), problems.status_of(problem), problems.MEDIA, problem=problem)
 
     def _count_claim(self, route: Route, caller: Caller, key: str | None, reply: HttpReply) -> None:
