@@ -387,14 +387,16 @@ def _watch_answers(reach: Callable[[str], None]) -> None:
 
     respond, answer = app.respond, app.Gateway.answer
 
-    async def watched_respond(send: Callable[[Any], Awaitable[None]], reply: Any) -> None:
+    async def watched_respond(
+        send: Callable[[Any], Awaitable[None]], reply: Any, tenant: str | None = None
+    ) -> None:
         async def watched_send(message: Any) -> None:
             if message["type"] == "http.response.body":
                 reach("within answer")
             await send(message)
 
         reach("before answer")
-        await respond(watched_send, reply)
+        await respond(watched_send, reply, tenant)
         reach("after answer")
 
     async def watched_answer(self: app.Gateway, *told: Any) -> Any:

@@ -33,6 +33,25 @@ class Wire:
         return Incoming({"method": "POST", "headers": sent, "query_string": b""}, self.receive)
 
 
+def with_headers(*headers: tuple[bytes, bytes]) -> Incoming:
+    return Incoming({"method": "POST", "headers": list(headers), "query_string": b""}, Wire().receive)
+
+
+def test_a_header_that_is_given_twice_has_two_values_and_a_first_one() -> None:
+    request = with_headers((b"a", b"1"), (b"b", b"2"), (b"a", b"3"))
+    assert request.header(b"a") == b"1"
+    assert list(request.header_values(b"a")) == [b"1", b"3"]
+    assert list(request.header_values(b"b")) == [b"2"]
+    assert list(request.header_values(b"c")) == []
+
+
+def test_one_key_in_two_headers_of_the_same_name_is_one_and_two_are_refused() -> None:
+    name = b"idempotency-key"
+    assert with_headers((name, b"k"), (b"x-" + name, b"k"), (name, b'"k"')).idempotency_key() == "k"
+    with pytest.raises(Problem, match="twice"):
+        with_headers((name, b"k"), (name, b"l")).idempotency_key()
+
+
 def test_a_body_is_put_together_from_its_pieces() -> None:
     assert asyncio.run(Wire(b"ab", b"", b"c").request().body()) == b"abc"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 from pathlib import Path
@@ -209,3 +210,29 @@ def test_the_log_can_be_of_problems_only_or_silent(serve: Serve, caplog: pytest.
             # On the same connection, so what was logged of the last request is logged by now.
             client.get("/healthz")
             assert len(request_lines(caplog)) == expected
+
+
+def test_a_refusal_leaves_nothing_that_only_a_collector_would_find(serve: Serve) -> None:
+    client = serve(dev=True).client()
+    define(client)
+    wrong = [b"[" + b" " * (1 << 20) + b"1]", b'{"a": NaN}', b'{"a": 1, "a": 2}', b"no JSON"]
+
+    def ask() -> None:
+        for body in wrong:
+            assert client.post("/api/v1/workflows/hello/runs", content=body).status_code == 400
+        assert client.get("/api/v1/runs/run_unknown").status_code == 404
+
+    ask()
+    gc.collect()
+    gc.disable()
+    try:
+        before = _problems()
+        ask()
+        # The last one may still be on its way out.
+        until(lambda: _problems() <= before, "no problem is left")
+    finally:
+        gc.enable()
+
+
+def _problems() -> int:
+    return sum(isinstance(each, Refusal) for each in gc.get_objects())

@@ -43,7 +43,16 @@ def test_what_is_no_json_is_refused(text: bytes) -> None:
     assert code_of(text) == "body_not_json"
 
 
-@pytest.mark.parametrize("text", [b'{"a": 1, "a": 1}', b'[{"b": {"a": 1, "\\u0061": 2}}]'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"a": 1, "a": 1}',
+        b'{"a": 1, "a": {"b": 1}}',
+        b'{"a": 1, "b": {"c": 1, "c": 1}}',
+        b'{"a": 1, "b": 2, "\\u0061": 3}',
+        b'[{"b": {"a": 1, "\\u0061": 2}}]',
+    ],
+)
 def test_a_name_given_twice_is_refused(text: bytes) -> None:
     assert code_of(text) == "body_not_json"
 

@@ -13,5 +13,6 @@ operate      health, readiness, metrics                 metrics      what is cou
 background   what goes on besides requests              probes       which probes it asks, for whom
 bounded_http headers and bodies: how long, how late     turns        one after the other, tenant by tenant
 bounded_process  for what users make costly             bounded_process_main  the program of such a process
-openapi      the routes as OpenAPI                      tools        handlers of the catalogue
+openapi      the routes as OpenAPI                      paths        which resource a path names
+tools        handlers of the catalogue                  series       numbers by their labels, for metrics
 """

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 
 import orjson
-from starlette.applications import Starlette
-from starlette.routing import Route as Path
 
 from semel.errors import SemelError
 from semel.flow.bus.base import Bus
@@ -19,10 +18,10 @@ from semel.flow.values import Caller
 from semel.gateway import openapi, operate, problems, strict_json
 from semel.gateway.auth import Authenticator, DevAuthenticator, KeyAuthenticator, check_role, check_tenant
 from semel.gateway.background import background
-from semel.gateway.bodies import Model
 from semel.gateway.exchange import Exchange, HttpReply
 from semel.gateway.incoming import SMALL_BYTES_MAX, Disconnected, Incoming, Receive, Scope, checked
 from semel.gateway.key_ages import RetryAges
+from semel.gateway.paths import PathTable
 from semel.gateway.ratelimit import TOKEN_BYTES, RateLimit
 from semel.gateway.routes import PATH_NAMES, ROUTES, Route
 from semel.gateway.services import Services, assemble
@@ -40,20 +39,68 @@ _log = logging.getLogger("semel.gateway.requests")
 LARGE_BODIES_MAX = 16
 
 
-def build(settings: GatewaySettings, store: Store, *, bus: Bus | None = None) -> Starlette:
-    """The application on this store, which it closes when it stops. `app.state.services` has its parts."""
-    services = assemble(settings, store, bus)
-    gateway = Gateway(services)
-    app = Starlette(routes=_paths(gateway), lifespan=_lifespan)
-    app.state.services, app.state.failure = services, None
-    return app
+def build(settings: GatewaySettings, store: Store, *, bus: Bus | None = None) -> GatewayApp:
+    """The application on this store, which it closes when it stops."""
+    return GatewayApp(assemble(settings, store, bus))
 
 
-def _paths(gateway: Gateway) -> list[Path]:
+class GatewayApp:
+    """What a server calls (ASGI): for each request, and once for start and stop."""
+
+    def __init__(self, services: Services) -> None:
+        self.services = services
+        self.failure: SemelError | None = None  # why it could not begin
+        gateway = Gateway(services)
+        self._resources: PathTable[Resource | OpenResource] = PathTable(_resources(gateway))
+        self._nowhere = Nowhere(gateway)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._live(receive, send)
+            return
+        resource, scope["path_params"] = self._resources.find(scope["path"])
+        await (resource or self._nowhere)(scope, receive, send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        """Started when the server says so, until it says stop; it hears of what goes wrong."""
+        phase = "startup"
+        await receive()
+        try:
+            async with self._running():
+                await send({"type": "lifespan.startup.complete"})
+                phase = "shutdown"
+                await receive()
+        except BaseException:
+            await send({"type": f"lifespan.{phase}.failed", "message": traceback.format_exc()})
+            raise
+        await send({"type": "lifespan.shutdown.complete"})
+
+    @asynccontextmanager
+    async def _running(self) -> AsyncIterator[None]:
+        """Bus and background work run in between; afterwards they have ended and the store is closed."""
+        services = self.services
+        try:
+            await services.bus.start()
+        except SemelError as wrong:
+            self.failure = wrong  # a server knows only that it could not begin; this says why
+            raise
+        tasks = [asyncio.create_task(work, name=name) for name, work in background(services)]
+        try:
+            yield
+        finally:
+            services.stopping.set()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            services.apart.close()
+            await services.bus.stop()
+            await services.store.aclose()
+
+
+def _resources(gateway: Gateway) -> dict[str, Resource | OpenResource]:
     by_path: dict[str, dict[str, Route]] = {}
     for route in ROUTES:
         by_path.setdefault(route.path, {})[route.method] = route
-    resources = [Path(path, Resource(gateway, routes)) for path, routes in by_path.items()]
     described = HttpReply(openapi.document())
     open_to_all: dict[str, Callable[[Services], Awaitable[HttpReply]]] = {
         "/healthz": operate.healthz,
@@ -61,34 +108,14 @@ def _paths(gateway: Gateway) -> list[Path]:
         "/metrics": operate.metrics_text,
         "/openapi.json": lambda _: _ready_made(described),
     }
-    resources += [Path(path, OpenResource(gateway, answer)) for path, answer in open_to_all.items()]
-    return [*resources, Path("/{path:path}", Nowhere(gateway))]
+    return {
+        **{path: Resource(gateway, routes) for path, routes in by_path.items()},
+        **{path: OpenResource(gateway, answer) for path, answer in open_to_all.items()},
+    }
 
 
 async def _ready_made(reply: HttpReply) -> HttpReply:
     return reply
-
-
-@asynccontextmanager
-async def _lifespan(app: Starlette) -> AsyncIterator[None]:
-    """Bus and background work run in between; afterwards they have ended and the store is closed."""
-    services: Services = app.state.services
-    try:
-        await services.bus.start()
-    except SemelError as wrong:
-        app.state.failure = wrong  # a server knows only that it could not begin; this says why
-        raise
-    tasks = [asyncio.create_task(work, name=name) for name, work in background(services)]
-    try:
-        yield
-    finally:
-        services.stopping.set()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        services.apart.close()
-        await services.bus.stop()
-        await services.store.aclose()
 
 
 class Gateway:
@@ -97,6 +124,7 @@ class Gateway:
     def __init__(self, services: Services) -> None:
         settings, clock = services.settings, services.clock
         self.services = services
+        self._dev, self._log = settings.dev, settings.log
         self._authenticator: Authenticator = (
             DevAuthenticator() if settings.dev else KeyAuthenticator(services.api_keys, clock)
         )
@@ -113,63 +141,46 @@ class Gateway:
         try:
             caller = await self._authenticator.caller(request)
             check_role(caller, route.roles)
-            if not self.services.settings.dev:
+            if not self._dev:
                 check_tenant(caller, request)
             self._rate_limit.take(caller.tenant)
             key = request.idempotency_key() if route.keyed else None
-            reply = await self._handled(route, request, caller, key)
+            query = request.query(route.query, keyed=bool(route.keyed))
+            _check_path(request)
+            call = Exchange(self.services, request, route.name, caller, request.path, key, query)
+            reply = await (self._handled(route, call) if route.takes_body else route.handler(call))
         except Disconnected:
             raise
         except Exception as error:
             reply = self.refusal(error)
         if caller is not None and route.keyed:
             self._count_claim(route, caller, key, reply)
-        return reply._replace(tenant=caller and caller.tenant), caller
+        return reply, caller
 
-    async def _handled(self, route: Route, request: Incoming, caller: Caller, key: str | None) -> HttpReply:
-        query = request.query(route.query, keyed=bool(route.keyed))
-        _check_path(request)
-
-        async def handled(text: bytes) -> HttpReply:
-            body, data = await self._read(route, caller.tenant, text)
-            call = Exchange(self.services, request, route.name, caller, request.path, key, query, body, data)
-            return await route.handler(call)
-
-        if not route.takes_body:
-            return await handled(b"")
-        with ExitStack() as stack:
-            text = await self._arrived(request, caller.tenant, stack)
-            if len(text) <= SMALL_BYTES_MAX:
-                return await handled(text)
-            async with self._large.turn(caller.tenant):
-                return await handled(text)
-
-    async def _arrived(self, request: Incoming, tenant: str, stack: ExitStack) -> bytes:
-        """The body. A large one costs by its size, and counts as one of the tenant's until the stack ends."""
+    async def _handled(self, route: Route, call: Exchange) -> HttpReply:
+        """The answer to a request with a body. A large one counts as one of the tenant's until the end."""
+        tenant = call.caller.tenant
+        stack: ExitStack | None = None
 
         def large(size: int) -> None:
+            nonlocal stack
             self._rate_limit.take(tenant, size / TOKEN_BYTES)
+            stack = ExitStack()
             stack.enter_context(self._large.entry(tenant))
 
         if self.services.stopping.is_set():
             raise Problem("gateway_stopping")
-        return await request.body(large)
-
-    async def _read(self, route: Route, tenant: str, text: bytes) -> tuple[Model | None, Any]:
-        """The body as the route's model has it, and as it was sent."""
-        if not route.takes_body:
-            return None, None
-        if route.body_optional and not text.strip():
-            sent: Any = {}
-        elif len(text) <= SMALL_BYTES_MAX:
-            sent = strict_json.parse(text)
-        else:
-            sent = await self._read_apart(route, tenant, text)
-        if route.body is not None:
-            return checked(route.body, sent, "body"), sent
-        if not isinstance(sent, dict | LargeJson) or (isinstance(sent, LargeJson) and sent.json[:1] != b"{"):
-            raise Problem("request_invalid", "The body is not a JSON object.", names=["body"])
-        return None, sent
+        try:
+            text = await call.request.body(large)
+            if route.body_optional and not text.strip():
+                return await _with_body(route, call, {})
+            if len(text) <= SMALL_BYTES_MAX:
+                return await _with_body(route, call, strict_json.parse(text))
+            async with self._large.turn(tenant):
+                return await _with_body(route, call, await self._read_apart(route, tenant, text))
+        finally:
+            if stack is not None:
+                stack.close()
 
     async def _read_apart(self, route: Route, tenant: str, text: bytes) -> Any:
         """A large body: what of it nobody looks into here stays bytes."""
@@ -185,6 +196,9 @@ class Gateway:
 
     def refusal(self, error: Exception) -> HttpReply:
         problem = problems.problem_of(error, self.services.clock)
+        # The reply has the problem, whose traceback has the frames, one of which has the reply: together they
+        # would stay until the collector comes, with bodies of megabytes among them.
+        problem.__traceback__ = problem.__context__ = problem.__cause__ = None
         return HttpReply(problems.body(problem), problems.status_of(problem), problems.MEDIA, problem=problem)
 
     def _count_claim(self, route: Route, caller: Caller, key: str | None, reply: HttpReply) -> None:
@@ -200,12 +214,12 @@ class Gateway:
         """The answer is counted and logged: which route, never which path; no header, body or key."""
         problem = reply.problem
         self.services.metrics.answered(name, reply.status, replayed=reply.replayed, problem=problem)
-        if self.services.settings.log == "none" or (self.services.settings.log == "problems" and not problem):
+        if self._log == "none" or (self._log == "problems" and not problem):
             return
         clock = self.services.clock
         line = {
             "at": rfc3339(clock.now_us()),
-            "method": method,
+            "method": _method_label(method),
             "route": name,
             "status": reply.status,
             "ms": round((clock.monotonic() - started) * 1_000, 3),
@@ -214,6 +228,20 @@ class Gateway:
             "code": problem and problem.code,
         }
         _log.info(orjson.dumps(line).decode())
+
+
+def _with_body(route: Route, call: Exchange, sent: Any) -> Awaitable[HttpReply]:
+    """The handler gets the body as the route's model has it, and as it was sent."""
+    if route.body is not None:
+        call.body = checked(route.body, sent, "body")
+    elif not _is_object(sent):
+        raise Problem("request_invalid", "The body is not a JSON object.", names=["body"])
+    call.data = sent
+    return route.handler(call)
+
+
+def _is_object(sent: Any) -> bool:
+    return isinstance(sent, dict) or (isinstance(sent, LargeJson) and sent.json[:1] == b"{")
 
 
 def _check_path(request: Incoming) -> None:
@@ -238,7 +266,7 @@ class Resource:
         started = gateway.services.clock.monotonic()
         method = request.method
         route = self._routes.get("GET" if method == "HEAD" else method)
-        caller: Caller | None = None
+        tenant: str | None = None
         if route is None:
             name, reply = "wrong_method", gateway.refusal(Problem("method_not_allowed", allow=self._allow))
         else:
@@ -247,8 +275,9 @@ class Resource:
                 reply, caller = await gateway.answer(route, request)
             except Disconnected:
                 return  # nobody is there to be answered, and nothing was done
-        await respond(send, reply)
-        gateway.finish(name, _method_label(method), reply, caller and caller.tenant, started)
+            tenant = caller and caller.tenant
+        await respond(send, reply, tenant)
+        gateway.finish(name, method, reply, tenant, started)
 
 
 class OpenResource:
@@ -281,7 +310,7 @@ class Nowhere:
         started = self._gateway.services.clock.monotonic()
         reply = self._gateway.refusal(Problem("not_found"))
         await respond(send, reply)
-        self._gateway.finish("nowhere", _method_label(scope["method"]), reply, None, started)
+        self._gateway.finish("nowhere", scope["method"], reply, None, started)
 
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
@@ -292,16 +321,17 @@ def _method_label(method: str) -> str:
     return method if method in _METHODS else "OTHER"
 
 
-async def respond(send: Send, reply: HttpReply) -> None:
+async def respond(send: Send, reply: HttpReply, tenant: str | None = None) -> None:
+    """The reply is sent; it says whose credential it was, who may not know it."""
     headers = [
         (b"content-type", reply.media.encode()),
-        (b"content-length", str(len(reply.body)).encode()),
+        (b"content-length", b"%d" % len(reply.body)),
         (b"cache-control", b"no-store"),
     ]
     if reply.replayed:
         headers.append((b"idempotent-replayed", b"true"))
-    if reply.tenant is not None:
-        headers.append((b"x-tenant-id", reply.tenant.encode()))
+    if tenant is not None:
+        headers.append((b"x-tenant-id", tenant.encode()))
     if reply.problem is not None:
         headers += problems.headers(reply.problem)
         if reply.problem.code == "request_timeout":

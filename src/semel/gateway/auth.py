@@ -12,6 +12,8 @@ import hashlib
 import hmac
 import re
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import NamedTuple
 
 import orjson
 
@@ -25,6 +27,7 @@ from semel.kernel.clock import Clock, rfc3339
 from semel.stores.documents import Document, Draft, Entry, Scan
 
 ROLES = ("submitter", "worker", "approver", "auditor", "admin")
+_EVERY_ROLE = frozenset(ROLES)
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 _KEY_ID = re.compile(r"[0-9a-f]{16}")
@@ -164,35 +167,41 @@ class KeyAuthenticator:
     def __init__(self, keys: ApiKeys, clock: Clock) -> None:
         self._keys = keys
         self._clock = clock
-        self._cache: dict[str, tuple[ApiKey, float]] = {}
+        self._cache: dict[str, _CachedKey] = {}
 
     async def caller(self, request: Incoming) -> Caller:
         """Who asks; Problem `unauthenticated` if nobody can tell."""
         id_, secret = _credential(request)
-        key = await self._key(id_)
-        kept = _NO_HASH if key is None else key.secret_hash
-        right = hmac.compare_digest(_hash(secret), kept)
-        if key is None or not right or key.revoked_us is not None:
-            raise Problem("unauthenticated")
-        return key.caller
-
-    async def _key(self, id_: str) -> ApiKey | None:
         cached = self._cache.get(id_)
-        if cached is not None and self._clock.monotonic() < cached[1]:
-            return cached[0]
-        # Absence is not remembered: a key works from the moment it was made.
+        if cached is None or self._clock.monotonic() >= cached.until:
+            cached = await self._read(id_)
+        kept = _NO_HASH if cached is None else cached.key.secret_hash
+        right = hmac.compare_digest(_hash(secret), kept)
+        if cached is None or not right or cached.key.revoked_us is not None:
+            raise Problem("unauthenticated")
+        return cached.caller
+
+    async def _read(self, id_: str) -> _CachedKey | None:
+        """The key as the store has it; believed from now on for a while."""
         key = await self._keys.find(id_)
-        if key is not None:
-            if len(self._cache) >= _CACHED_MAX:
-                self._cache.clear()
-            self._cache[id_] = (key, self._clock.monotonic() + CACHED_S)
-        return key
+        if key is None:
+            return None  # absence is not remembered: a key works from the moment it was made
+        if len(self._cache) >= _CACHED_MAX:
+            self._cache.clear()
+        cached = self._cache[id_] = _CachedKey(key, key.caller, self._clock.monotonic() + CACHED_S)
+        return cached
+
+
+class _CachedKey(NamedTuple):
+    key: ApiKey
+    caller: Caller
+    until: float
 
 
 def _credential(request: Incoming) -> tuple[str, str]:
     """Id and secret; a request may name its key twice if it names the same."""
-    given = {value for name, value in request.headers if name == b"x-api-key"}
-    given |= {_bearer(value) for name, value in request.headers if name == b"authorization"}
+    given = set(request.header_values(b"x-api-key"))
+    given.update(map(_bearer, request.header_values(b"authorization")))
     if len(given) != 1:
         raise Problem("unauthenticated")
     scheme, _, rest = given.pop().decode("latin-1").strip().partition("_")
@@ -218,17 +227,28 @@ class DevAuthenticator:
 
     async def caller(self, request: Incoming) -> Caller:
         host, origin = request.header(b"host"), request.header(b"origin")
-        if host is not None and not is_loopback(_host_name(host)):
+        if host is not None and not _is_here(host):
             raise Problem("forbidden", "With --dev only this machine is served, under its own name.")
-        if origin is not None and not is_loopback(_host_name(origin.partition(b"://")[2])):
+        if origin is not None and not _is_here(origin.partition(b"://")[2]):
             raise Problem("forbidden", "With --dev pages of other hosts are not served.")
-        tenant = _header_text(request, b"x-tenant-id", "default")
-        principal = _header_text(request, b"x-principal-id", "dev")
-        if not _NAME.fullmatch(tenant):
-            raise Problem("request_invalid", "X-Tenant-ID is not a tenant's name.", names=["X-Tenant-ID"])
-        if not is_principal(principal):
-            raise Problem("request_invalid", "X-Principal-Id is not a name.", names=["X-Principal-Id"])
-        return Caller(tenant, principal, frozenset(ROLES))
+        return _named(request.header(b"x-tenant-id"), request.header(b"x-principal-id"))
+
+
+@lru_cache(256)  # a gateway has one or two names
+def _is_here(host: bytes) -> bool:
+    return is_loopback(_host_name(host))
+
+
+@lru_cache(4_096)  # the same few again and again
+def _named(tenant_header: bytes | None, principal_header: bytes | None) -> Caller:
+    """Whoever the headers say, with every role; a Problem if that is nobody's name."""
+    tenant = _header_text(tenant_header, b"x-tenant-id", "default")
+    principal = _header_text(principal_header, b"x-principal-id", "dev")
+    if not _NAME.fullmatch(tenant):
+        raise Problem("request_invalid", "X-Tenant-ID is not a tenant's name.", names=["X-Tenant-ID"])
+    if not is_principal(principal):
+        raise Problem("request_invalid", "X-Principal-Id is not a name.", names=["X-Principal-Id"])
+    return Caller(tenant, principal, _EVERY_ROLE)
 
 
 def _host_name(host: bytes) -> str:
@@ -237,8 +257,7 @@ def _host_name(host: bytes) -> str:
     return text.partition("]")[0] if text.startswith("[") else text.partition(":")[0]
 
 
-def _header_text(request: Incoming, name: bytes, default: str) -> str:
-    value = request.header(name)
+def _header_text(value: bytes | None, name: bytes, default: str) -> str:
     try:
         return default if value is None else value.decode("utf-8")
     except UnicodeDecodeError:
@@ -255,7 +274,6 @@ def check_role(caller: Caller, roles: frozenset[str]) -> None:
 
 def check_tenant(caller: Caller, request: Incoming) -> None:
     """Every X-Tenant-ID is the credential's own tenant."""
-    if any(
-        name == b"x-tenant-id" and value.decode("latin-1") != caller.tenant for name, value in request.headers
-    ):
-        raise Problem("tenant_mismatch")
+    for value in request.header_values(b"x-tenant-id"):
+        if value.decode("latin-1") != caller.tenant:
+            raise Problem("tenant_mismatch")

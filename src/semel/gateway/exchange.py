@@ -30,7 +30,6 @@ class HttpReply(NamedTuple, Generic[A]):
     media: str = JSON
     replayed: bool = False
     problem: Refusal | None = None
-    tenant: str | None = None  # the caller's, who may not know it
 
 
 @dataclass(slots=True)
@@ -44,8 +43,8 @@ class Exchange:
     path: Mapping[str, str]
     key: str | None
     query: Any
-    body: Any  # as the route's model has it
-    data: Any  # the same, as it was sent
+    body: Any = None  # as the route's model has it
+    data: Any = None  # the same, as it was sent
 
     @property
     def tenant(self) -> str:

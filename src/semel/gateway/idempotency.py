@@ -8,7 +8,7 @@ at once, as proxies do, if all of them say the same.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import NoReturn
 
 from semel.flow.problems import Problem
@@ -17,13 +17,19 @@ from semel.kernel.limits import KEY_BYTES_MAX
 HEADERS = (b"idempotency-key", b"x-idempotency-key")
 QUERY = "idempotency_key"
 
+# Nearly all of them: nothing in it has to be taken away or looked at more closely.
+_USUAL = re.compile(rb"[A-Za-z0-9._:/-]{1,%d}" % KEY_BYTES_MAX)
+
 _QUOTED = re.compile(r'"((?:[^"\\]|\\["\\])*)"')
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _ESCAPED = re.compile(r'\\(["\\])')
 
 
-def key_of(headers: Iterable[bytes], queries: Iterable[str]) -> str | None:
+def key_of(headers: Collection[bytes], queries: Collection[str]) -> str | None:
     """The one key that these values name, None if there are none; Problem `idempotency_key_invalid`."""
+    if len(headers) == 1 and not queries:
+        (header,) = headers
+        return header.decode() if _USUAL.fullmatch(header) else _plain(_text(header))
     keys = {_plain(_text(value)) for value in headers} | {_plain(value) for value in queries}
     if len(keys) > 1:
         _refuse("It is given twice, with different values.")

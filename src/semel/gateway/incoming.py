@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
+from functools import cache
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -40,14 +41,15 @@ class Disconnected(Exception):
 class Incoming:
     """One request."""
 
-    __slots__ = ("_pairs", "_receive", "_scope", "headers", "method", "path", "query_string")
+    __slots__ = ("_first", "_headers", "_pairs", "_receive", "_scope", "method", "path", "query_string")
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self._receive = receive
         self._scope = scope
         self._pairs: list[tuple[str, str]] | None = None
         self.method: str = scope["method"]
-        self.headers: list[tuple[bytes, bytes]] = scope["headers"]
+        self._headers: list[tuple[bytes, bytes]] = scope["headers"]
+        self._first = dict(reversed(self._headers))  # the first value of each header
         self.path: Mapping[str, str] = scope.get("path_params", {})
         self.query_string: bytes = scope["query_string"]
 
@@ -55,7 +57,15 @@ class Incoming:
 
     def header(self, name: bytes) -> bytes | None:
         """The first value of a header."""
-        return next((value for header, value in self.headers if header == name), None)
+        return self._first.get(name)
+
+    def header_values(self, name: bytes) -> Sequence[bytes]:
+        """Every value of a header, in order."""
+        if (first := self._first.get(name)) is None:
+            return ()
+        if len(self._first) == len(self._headers):  # none is given twice
+            return (first,)
+        return [value for header, value in self._headers if header == name]
 
     def query_pairs(self) -> list[tuple[str, str]]:
         if self._pairs is None:
@@ -63,12 +73,17 @@ class Incoming:
         return self._pairs
 
     def idempotency_key(self) -> str | None:
-        headers = (value for name, value in self.headers if name in idempotency.HEADERS)
-        queries = (value for name, value in self.query_pairs() if name == idempotency.QUERY)
+        headers = [value for name in idempotency.HEADERS for value in self.header_values(name)]
+        if not self.query_string:
+            return idempotency.key_of(headers, ())
+        queries = [value for name, value in self.query_pairs() if name == idempotency.QUERY]
         return idempotency.key_of(headers, queries)
 
     def query(self, model: type[M], *, keyed: bool = False) -> M:
         """The query as the route takes it; on a keyed route the idempotency key is not part of it."""
+        if not self.query_string:
+            nothing: M = _no_query(model)
+            return nothing
         values: dict[str, str] = {}
         for name, value in self.query_pairs():
             if keyed and name == idempotency.QUERY:
@@ -90,10 +105,15 @@ class Incoming:
             raise Problem("body_too_large")
         if announced > SMALL_BYTES_MAX:
             large(announced)
-        parts: list[bytes] = []
+        scope, parts = self._scope, list[bytes]()
         size, more = 0, True
         while more:
-            message = await self._next()
+            # Only meanwhile the server may end the request: nothing has been begun.
+            scope[LISTENING] = True
+            if BROKEN in scope:
+                scope[BROKEN]()
+            message = await self._receive()
+            scope[LISTENING] = False
             if message["type"] == "http.disconnect":
                 raise Disconnected
             part = message.get("body", b"")
@@ -105,15 +125,6 @@ class Incoming:
             parts.append(part)
             more = message.get("more_body", False)
         return b"".join(parts)
-
-    async def _next(self) -> MutableMapping[str, Any]:
-        """The next part. Only meanwhile the server may end the request: nothing has been begun."""
-        self._scope[LISTENING] = True
-        if BROKEN in self._scope:
-            self._scope[BROKEN]()
-        message = await self._receive()
-        self._scope[LISTENING] = False
-        return message
 
     async def gone(self) -> None:
         """Returns when the client has gone away; only after the body was read."""
@@ -133,6 +144,12 @@ def _pairs(query: bytes) -> list[tuple[str, str]]:
         )
     except ValueError:  # UnicodeDecodeError is one
         raise Problem("request_invalid", "The query cannot be read.") from None
+
+
+@cache
+def _no_query(model: type[M]) -> M:
+    """What the route takes where nothing is said; the same for everybody, who cannot change it."""
+    return checked(model, {}, "query")
 
 
 def checked(model: type[M], value: Any, what: str) -> M:

@@ -6,16 +6,15 @@ How old keys were when they came again is also kept in the store (`ages`), where
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from semel.flow.lock import CONTEXTS
+from semel.gateway.series import CounterSeries, HistogramSeries
+from semel.kernel.clock import SYSTEM, Clock
 from semel.questions.refusals import Refusal
 from semel.windows.age_counters import AgeCounters
-
-M = TypeVar("M", Counter, Histogram)
 
 # Tenants that get a label of their own: the first ones seen. All others share one.
 TENANTS_MAX = 100
@@ -40,11 +39,11 @@ _CONFLICTS = (409, 410, 422)
 class Metrics:
     """The metrics of one gateway."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock = SYSTEM) -> None:
+        self._clock = clock
         self.registry = CollectorRegistry()
         self.ages = AgeCounters()  # upkeep merges it into the store
         self._tenants: set[str] = set()
-        self._children: dict[tuple[Counter | Histogram, tuple[str, ...]], Any] = {}
         ProcessCollector(registry=self.registry)
         self._claims = self._counter("semel_claims", "Keys claimed, by what was answered.", "tool", "answer")
         self._retry_age = self._histogram(
@@ -61,7 +60,7 @@ class Metrics:
         )  # fmt: skip
         # From the start: an alert on growth does not see the first failure of a counter that was not there.
         for context in CONTEXTS:
-            self._child(self._cleanup_failures, context)
+            self._cleanup_failures.begin(context)
         self._replays = self._counter("semel_replays", "Answers that repeat an earlier one.", "endpoint")
         self._conflicts = self._counter(
             "semel_conflicts", "Refusals because of what was decided before.", "endpoint", "code"
@@ -75,18 +74,15 @@ class Metrics:
         self._outbox = self._gauge("semel_outbox_unpublished", "Messages that the bus has not taken yet.")
         self._ready = self._gauge("semel_ready", "1 if store and bus answered when last looked at.")
 
-    def _child(self, metric: M, *labels: str) -> M:
-        """The metric under these labels, which are few: looking them up each time is most of the cost."""
-        child: M | None = self._children.get((metric, labels))
-        if child is None:
-            child = self._children[metric, labels] = metric.labels(*labels)
-        return child
+    def _counter(self, name: str, what: str, *labels: str) -> CounterSeries:
+        series = CounterSeries(name, what, labels, self._clock)
+        self.registry.register(series)
+        return series
 
-    def _counter(self, name: str, what: str, *labels: str) -> Counter:
-        return Counter(name, what, labels, registry=self.registry)
-
-    def _histogram(self, name: str, what: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-        return Histogram(name, what, labels, buckets=buckets, registry=self.registry)
+    def _histogram(self, name: str, what: str, bounds: tuple[float, ...], *labels: str) -> HistogramSeries:
+        series = HistogramSeries(name, what, bounds, labels, self._clock)
+        self.registry.register(series)
+        return series
 
     def _gauge(self, name: str, what: str) -> Gauge:
         return Gauge(name, what, registry=self.registry)
@@ -94,29 +90,28 @@ class Metrics:
     # --- what handlers tell -----------------------------------------------------------------------
 
     def answered(self, endpoint: str, status: int, *, replayed: bool, problem: Refusal | None) -> None:
-        self._child(self._requests, endpoint, str(status)).inc()
+        self._requests.add(endpoint, status)
         if replayed:
-            self._child(self._replays, endpoint).inc()
+            self._replays.add(endpoint)
         if problem is not None and status in _CONFLICTS:
-            self._child(self._conflicts, endpoint, problem.code).inc()
+            self._conflicts.add(endpoint, problem.code)
 
     def claimed(self, scope: str, *, replayed: bool, problem: Refusal | None) -> None:
         """A request with a key was answered: started, replayed, or the code of its refusal."""
-        self._child(self._claims, scope, _outcome("started", replayed, problem)).inc()
+        self._claims.add(scope, _outcome("started", replayed, problem))
 
     def retried(self, scope: str, age_s: float) -> None:
-        self._child(self._retry_age, scope).observe(age_s)
+        self._retry_age.observe(age_s, scope)
 
     def run_started(self, *, replayed: bool, problem: Refusal | None) -> None:
-        self._child(self._run_starts, _outcome("admitted", replayed, problem)).inc()
+        self._run_starts.add(_outcome("admitted", replayed, problem))
 
     def admission_waited(self, scope: str, tenant: str, outcome: str, seconds: float) -> None:
         """`scope` is that of the key: run or rerun; `outcome` admitted, replayed or refused."""
-        labels = _ENDPOINTS[scope], self.tenant_label(tenant), outcome
-        self._child(self._admission_wait, *labels).observe(seconds)
+        self._admission_wait.observe(seconds, _ENDPOINTS[scope], self.tenant_label(tenant), outcome)
 
     def cleanup_failed(self, context: str) -> None:
-        self._child(self._cleanup_failures, context).inc()
+        self._cleanup_failures.add(context)
 
     # --- what is looked at now and then -----------------------------------------------------------
 

@@ -6,7 +6,7 @@ The dispatcher, `/openapi.json`, the table of roles in the documentation and its
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, get_args, get_type_hints
 
 from semel.gateway import audit, bodies, flows, records, tools
@@ -35,21 +35,19 @@ class Route:
     large_member: str | None = None  # where nobody looks into this member, it may stay bytes
     body_optional: bool = False
     problems: tuple[str, ...] = ()  # what it answers besides what every route may
+    name: str = field(init=False)  # how metrics and logs call it
+    takes_body: bool = field(init=False)
 
-    @property
-    def name(self) -> str:
-        """How metrics and logs call it."""
-        return self.handler.__name__
+    def __post_init__(self) -> None:
+        # Once, not for each request.
+        object.__setattr__(self, "name", self.handler.__name__)
+        object.__setattr__(self, "takes_body", self.any_object or self.body is not None)
 
     @property
     def answer(self) -> Any:
         """The model of a 200: what the handler says that it gives back."""
         (model,) = get_args(get_type_hints(self.handler)["return"])
         return model
-
-    @property
-    def takes_body(self) -> bool:
-        return self.any_object or self.body is not None
 
 
 _ADMISSION = (
@@ -79,7 +77,7 @@ _JOB, _APPROVAL, _RECORD = (
 )
 _LETTER = f"{_V1}/dead-letters/{{letter_id}}"
 
-# The busiest first: they are tried in this order.
+# The busiest first.
 ROUTES: tuple[Route, ...] = (
     Route("POST", f"{_WORKFLOW}/runs", SUBMIT, flows.start_run, keyed="run", any_object=True,
           problems=("workflow_not_found", "input_invalid", *_ADMISSION)),

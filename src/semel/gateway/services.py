@@ -43,7 +43,7 @@ class Services:
 
 def assemble(settings: GatewaySettings, store: Store, bus: Bus | None = None) -> Services:
     """The services on this store. Nothing is started."""
-    bus, metrics, apart = bus or open_bus(settings.bus, store.clock), Metrics(), Apart()
+    bus, metrics, apart = bus or open_bus(settings.bus, store.clock), Metrics(store.clock), Apart()
 
     async def wait(tenant: str, topics: Sequence[str], seconds: float) -> None:
         await bus.wait(tenant, list(topics), seconds)

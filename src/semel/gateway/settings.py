@@ -6,7 +6,6 @@ import ipaddress
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from functools import lru_cache
 from typing import Any, Literal
 
 from semel.errors import SemelError
@@ -160,7 +159,6 @@ _READ: dict[str, tuple[str, Callable[[str, str], Any]]] = {
 assert {field for field, _ in _READ.values()} == {field.name for field in fields(GatewaySettings)}
 
 
-@lru_cache(256)  # asked for every request of a --dev gateway, which has one or two names
 def is_loopback(host: str) -> bool:
     """Whether the name or address can only be this machine."""
     bare = host.strip("[]").lower()
