@@ -3,9 +3,10 @@
     python -m bench.bare_app URL PORT
 
 It keeps what a start promises, and nothing else: the key is claimed once and its first answer replayed, the
-same key with another payload is refused, a tenant has no more active runs than its limit, and run, key, line
-of the timeline, audit event and outgoing message are committed together before the answer leaves. It writes
-the same rows with the plain client library, and commits what waits at the same time as one (bare_rows.py).
+same key with another payload is refused, a tenant has no more active runs than its limit, which is read like
+the workflow in the step that starts the run, and run, key, line of the timeline, audit event and outgoing
+message are committed together before the answer leaves. It writes the same rows with the plain client
+library, and commits what waits at the same time as one (bare_rows.py).
 
 Nobody is asked who they are. There is no routing table, no schema of inputs, no metrics, no problem document,
 no rate or storage limit, no other route than those that the load needs. The server under it is the gateway's,
@@ -24,7 +25,7 @@ from typing import Any
 import orjson
 import uvicorn
 
-from bench.bare_rows import FULL, REUSED, RunRow, RunRows, open_rows
+from bench.bare_rows import FULL, REUSED, UNKNOWN, RunRow, RunRows, open_rows
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -34,17 +35,12 @@ Answered = tuple[int, bytes]
 # As many as may wait at the gateway.
 _BACKLOG = 2_048
 
-# As the gateway allows by default.
-_ACTIVE_MAX = 10
-
 
 class BareApp:
-    """Workflows and limits are kept in the process: the gateway has them in its memory too."""
+    """The routes that the load needs; what is not one of them is answered as if it were done."""
 
     def __init__(self, rows: RunRows) -> None:
         self._rows = rows
-        self._workflows: set[tuple[str, str]] = set()
-        self._limits: dict[str, int] = {}
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -70,18 +66,16 @@ class BareApp:
             case "POST", ["workflows", workflow, "runs"]:
                 return await self._start(tenant, workflow, headers[b"idempotency-key"].decode(), body)
             case "POST", ["runs", run_id, "complete"]:
-                return await self._rows.end(tenant, run_id, _status(body))
+                await self._rows.end(tenant, run_id, orjson.loads(body)["status"])
             case "PUT", ["workflows", workflow]:
-                self._workflows.add((tenant, workflow))
+                await self._rows.define(tenant, workflow)
             case "PUT", ["tenants", _]:
-                self._limits[tenant] = orjson.loads(body)["max_concurrent_runs"]
+                await self._rows.limit(tenant, orjson.loads(body)["max_concurrent_runs"])
             case "GET", ["runs"]:
                 return 200, orjson.dumps({"items": await self._rows.listed(tenant), "next_cursor": None})
         return 200, b"{}"
 
     async def _start(self, tenant: str, workflow: str, key: str, body: bytes) -> Answered:
-        if (tenant, workflow) not in self._workflows:
-            return 404, b"{}"
         canonical = orjson.dumps(orjson.loads(body), option=orjson.OPT_SORT_KEYS)
         fingerprint = hashlib.sha256(f"{workflow}\n".encode() + canonical).hexdigest()
         run_id = f"run_{os.urandom(16).hex()}"
@@ -96,16 +90,10 @@ class BareApp:
                 workflow,
                 canonical,
                 answer,
-                self._limits.get(tenant, _ACTIVE_MAX),
                 time_ns() // 1000,
             )
         )
-        return {REUSED: 409, FULL: 429}.get(outcome, 200), said
-
-
-def _status(body: bytes) -> str:
-    status: str = orjson.loads(body)["status"]
-    return status
+        return {REUSED: 409, FULL: 429, UNKNOWN: 404}.get(outcome, 200), said
 
 
 async def _read(receive: Receive) -> bytes:

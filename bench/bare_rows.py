@@ -21,9 +21,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import parse_qs, urlsplit
 
-STARTED, REPLAYED, REUSED, FULL = "started", "replayed", "reused", "full"
+STARTED, REPLAYED, REUSED, FULL, UNKNOWN = "started", "replayed", "reused", "full", "unknown"
 
 Outcome = tuple[str, bytes]
+
+# Of a tenant that was given no limit of its own, as by default.
+ACTIVE_MAX = 10
 
 # How long keys are kept, as by default: 90 days.
 KEPT_US = 90 * 86_400_000_000
@@ -43,7 +46,6 @@ class RunRow(NamedTuple):
     workflow: str
     input: bytes
     answer: bytes
-    limit: int
     now_us: int
 
     def message(self) -> bytes:
@@ -56,9 +58,13 @@ class RunRow(NamedTuple):
 class RunRows(Protocol):
     async def open(self) -> None: ...
 
+    async def define(self, tenant: str, workflow: str) -> None: ...
+
+    async def limit(self, tenant: str, active_max: int) -> None: ...
+
     async def start(self, row: RunRow) -> Outcome: ...
 
-    async def end(self, tenant: str, run_id: str, status: str) -> tuple[int, bytes]: ...
+    async def end(self, tenant: str, run_id: str, status: str) -> None: ...
 
     async def listed(self, tenant: str) -> list[dict[str, str]]: ...
 
@@ -96,6 +102,8 @@ def _fail(batch: Sequence[Waiting], error: BaseException) -> None:
 # --- SQLite: a thread that writes -----------------------------------------------------------------
 
 _TABLES = """
+CREATE TABLE bare_workflows (tenant TEXT NOT NULL, id TEXT NOT NULL, PRIMARY KEY (tenant, id));
+CREATE TABLE bare_tenants (tenant TEXT PRIMARY KEY, active_max INTEGER NOT NULL);
 CREATE TABLE bare_runs (
     tenant TEXT NOT NULL, id TEXT NOT NULL, workflow TEXT NOT NULL, status TEXT NOT NULL,
     created_us BIGINT NOT NULL, input {bytes} NOT NULL, PRIMARY KEY (tenant, id)
@@ -124,6 +132,10 @@ CREATE TABLE bare_outbox (
 """
 _SQLITE_TABLES = _TABLES.format(bytes="BLOB", serial="INTEGER PRIMARY KEY")
 _FIND_KEY = "SELECT fingerprint, answer FROM bare_keys WHERE tenant = ? AND id = ?"
+_RULES = """
+SELECT coalesce(t.active_max, ?) FROM bare_workflows w LEFT JOIN bare_tenants t USING (tenant)
+WHERE w.tenant = ? AND w.id = ?
+"""
 _COUNT = "SELECT count(*) FROM bare_runs WHERE tenant = ? AND status = 'running'"
 _INSERTS = (
     "INSERT INTO bare_runs VALUES (:tenant, :run_id, :workflow, 'running', :now_us, :input)",
@@ -181,8 +193,8 @@ class SqliteRows:
         connection.execute("BEGIN IMMEDIATE")
         connection.executemany("DELETE FROM bare_outbox WHERE tenant = ? AND id = ?", sent)
         known: dict[tuple[str, str], tuple[str, bytes]] = {}
-        active: dict[str, int] = {}
-        outcomes = [self._admit(row, known, active) for row in rows]
+        free: dict[tuple[str, str], list[int]] = {}
+        outcomes = [self._admit(row, known, free) for row in rows]
         new = [
             row._asdict() | {"expires_us": row.now_us + KEPT_US, "line": row.line(), "message": row.message()}
             for row, (outcome, _) in zip(rows, outcomes, strict=True)
@@ -196,32 +208,51 @@ class SqliteRows:
         return outcomes
 
     def _admit(
-        self, row: RunRow, known: dict[tuple[str, str], tuple[str, bytes]], active: dict[str, int]
+        self,
+        row: RunRow,
+        known: dict[tuple[str, str], tuple[str, bytes]],
+        free: dict[tuple[str, str], list[int]],
     ) -> Outcome:
         """Judged by what is committed, and what was admitted before it in this commit."""
         place = row.tenant, row.key_id
         found = known.get(place) or self._connection.execute(_FIND_KEY, place).fetchone()
         if found is not None:
             return (REPLAYED, found[1]) if found[0] == row.fingerprint else (REUSED, b"{}")
-        if row.tenant not in active:
-            active[row.tenant] = self._connection.execute(_COUNT, (row.tenant,)).fetchone()[0]
-        if active[row.tenant] >= row.limit:
+        of = row.tenant, row.workflow
+        if of not in free:
+            free[of] = self._free(*of)
+        slots = free[of]
+        if not slots:
+            return UNKNOWN, b"{}"
+        if slots[0] <= 0:
             return FULL, b"{}"
-        active[row.tenant] += 1
+        slots[0] -= 1
         known[place] = row.fingerprint, row.answer
         return STARTED, row.answer
 
-    async def end(self, tenant: str, run_id: str, status: str) -> tuple[int, bytes]:
-        # Between the rounds, so on a connection that does not wait for the writer.
-        end = "UPDATE bare_runs SET status = ? WHERE tenant = ? AND id = ?"
-        await asyncio.to_thread(self._aside, end, (status, tenant, run_id))
-        return 200, b"{}"
+    def _free(self, tenant: str, workflow: str) -> list[int]:
+        """The tenant's free slots; nothing if it has no such workflow."""
+        rules = self._connection.execute(_RULES, (ACTIVE_MAX, tenant, workflow)).fetchone()
+        if rules is None:
+            return []
+        return [rules[0] - self._connection.execute(_COUNT, (tenant,)).fetchone()[0]]
+
+    # Between the rounds, so on a connection of its own, which does not wait for the writer.
+
+    async def define(self, tenant: str, workflow: str) -> None:
+        self._aside("INSERT OR IGNORE INTO bare_workflows VALUES (?, ?)", (tenant, workflow))
+
+    async def limit(self, tenant: str, active_max: int) -> None:
+        self._aside("INSERT OR REPLACE INTO bare_tenants VALUES (?, ?)", (tenant, active_max))
+
+    async def end(self, tenant: str, run_id: str, status: str) -> None:
+        self._aside("UPDATE bare_runs SET status = ? WHERE tenant = ? AND id = ?", (status, tenant, run_id))
 
     async def listed(self, tenant: str) -> list[dict[str, str]]:
         select = "SELECT id, status FROM bare_runs WHERE tenant = ? ORDER BY created_us DESC"
         return [{"run_id": id_, "status": status} for id_, status in self._aside(select, (tenant,))]
 
-    def _aside(self, statement: str, parameters: tuple[str, ...]) -> list[Any]:
+    def _aside(self, statement: str, parameters: tuple[str | int, ...]) -> list[Any]:
         connection = sqlite3.connect(self._path, isolation_level=None, timeout=60)
         try:
             return connection.execute(statement, parameters).fetchall()
@@ -273,7 +304,11 @@ local known = redis.call('HMGET', KEYS[1], 'fingerprint', 'answer')
 if known[1] then
     return {known[1] == ARGV[1] and 'replayed' or 'reused', known[2]}
 end
-if redis.call('ZCARD', KEYS[4]) >= tonumber(ARGV[2]) then
+if redis.call('SISMEMBER', KEYS[9], ARGV[7]) == 0 then
+    return {'unknown', '{}'}
+end
+local active_max = redis.call('GET', KEYS[10]) or ARGV[2]
+if redis.call('ZCARD', KEYS[4]) >= tonumber(active_max) then
     return {'full', '{}'}
 end
 redis.call('HSET', KEYS[1], 'key', ARGV[3], 'fingerprint', ARGV[1], 'answer', ARGV[4], 'run', ARGV[5])
@@ -316,9 +351,11 @@ class RedisRows(LoopBatches):
             self._name(tenant, "timeline", run),
             self._name(tenant, "events"),
             self._name(tenant, "outbox"),
+            self._name(tenant, "workflows"),
+            self._name(tenant, "limit"),
         ]
         return [
-            len(keys), *keys, row.fingerprint, row.limit, row.key, row.answer, run, KEPT_US // 1000,
+            len(keys), *keys, row.fingerprint, ACTIVE_MAX, row.key, row.answer, run, KEPT_US // 1000,
             row.workflow, row.now_us, row.input, row.line(), event, row.message(),
         ]  # fmt: skip
 
@@ -334,7 +371,13 @@ class RedisRows(LoopBatches):
         self._sent = [row for row, (said, _) in zip(rows, outcomes, strict=True) if said == STARTED]
         return outcomes
 
-    async def end(self, tenant: str, run_id: str, status: str) -> tuple[int, bytes]:
+    async def define(self, tenant: str, workflow: str) -> None:
+        await self._client.sadd(self._name(tenant, "workflows"), workflow)
+
+    async def limit(self, tenant: str, active_max: int) -> None:
+        await self._client.set(self._name(tenant, "limit"), active_max)
+
+    async def end(self, tenant: str, run_id: str, status: str) -> None:
         run = self._name(tenant, "run", run_id)
         workflow, created = await self._client.hmget(run, "workflow", "created")
         async with self._client.pipeline() as pipeline:
@@ -343,7 +386,6 @@ class RedisRows(LoopBatches):
                 pipeline.zrem(self._name(tenant, *parts, "running"), run_id)
                 pipeline.zadd(self._name(tenant, *parts, status), {run_id: float(created)})
             await pipeline.execute()
-        return 200, b"{}"
 
     async def listed(self, tenant: str) -> list[dict[str, str]]:
         ids = [id_.decode() for id_ in await self._client.zrevrange(self._name(tenant, "runs"), 0, -1)]
@@ -360,10 +402,12 @@ class RedisRows(LoopBatches):
 _FUNCTION = """
 CREATE FUNCTION bare_start(
     of_tenant text, key_id text, key_text text, print text, new_run text, of_workflow text, body bytea,
-    said bytea, most integer, at_us bigint, kept_us bigint, line bytea, message bytea,
+    said bytea, at_us bigint, active_max integer, kept_us bigint, line bytea, message bytea,
     OUT outcome text, OUT answered bytea
 ) LANGUAGE plpgsql AS $$
-DECLARE first_print text;
+DECLARE
+    first_print text;
+    active integer;
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended(of_tenant, 0));
     SELECT k.fingerprint, k.answer INTO first_print, answered FROM bare_keys k
@@ -373,7 +417,15 @@ BEGIN
         RETURN;
     END IF;
     answered := said;
-    IF (SELECT count(*) FROM bare_runs r WHERE r.tenant = of_tenant AND r.status = 'running') >= most THEN
+    SELECT coalesce(t.active_max, bare_start.active_max) INTO active_max
+    FROM bare_workflows w LEFT JOIN bare_tenants t USING (tenant)
+    WHERE w.tenant = of_tenant AND w.id = of_workflow;
+    IF NOT FOUND THEN
+        outcome := 'unknown';
+        RETURN;
+    END IF;
+    SELECT count(*) INTO active FROM bare_runs r WHERE r.tenant = of_tenant AND r.status = 'running';
+    IF active >= active_max THEN
         outcome := 'full';
         RETURN;
     END IF;
@@ -429,12 +481,19 @@ class PostgresRows(LoopBatches):
 
     @staticmethod
     def _given(row: RunRow) -> tuple[Any, ...]:
-        return *row, KEPT_US, row.line(), row.message()
+        return *row, ACTIVE_MAX, KEPT_US, row.line(), row.message()
 
-    async def end(self, tenant: str, run_id: str, status: str) -> tuple[int, bytes]:
+    async def define(self, tenant: str, workflow: str) -> None:
+        insert = "INSERT INTO bare_workflows VALUES (%s, %s) ON CONFLICT DO NOTHING"
+        await self._connection.execute(insert, (tenant, workflow))
+
+    async def limit(self, tenant: str, active_max: int) -> None:
+        insert = "INSERT INTO bare_tenants VALUES (%s, %s)"
+        await self._connection.execute(insert, (tenant, active_max))
+
+    async def end(self, tenant: str, run_id: str, status: str) -> None:
         update = "UPDATE bare_runs SET status = %s WHERE tenant = %s AND id = %s"
         await self._connection.execute(update, (status, tenant, run_id), prepare=True)
-        return 200, b"{}"
 
     async def listed(self, tenant: str) -> list[dict[str, str]]:
         select = "SELECT id, status FROM bare_runs WHERE tenant = %s ORDER BY created_us DESC"

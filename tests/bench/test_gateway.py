@@ -227,6 +227,12 @@ def test_the_bare_application_refuses_a_key_for_another_payload(bare_app) -> Non
     assert [reply.status for reply in started(bare_app, "k", body=b'{"order":2}')] == [409]
 
 
+def test_the_bare_application_starts_no_workflow_that_it_does_not_know(bare_app) -> None:
+    replies, _ = bare_app.crowd([asked("POST", "workflows/other/runs", b"{}", "k")])
+    assert [reply.status for reply in replies] == [404]
+    assert listed(bare_app) == []
+
+
 def test_equal_keys_at_the_same_time_are_one_run_at_the_bare_application(bare_app) -> None:
     replies = started(bare_app, *["k"] * 20)
     assert len({reply.body for reply in replies}) == 1
@@ -255,6 +261,7 @@ def test_the_bare_application_commits_all_rows_of_a_start_together(tmp_path) -> 
 
     async def start_some() -> list[str]:
         await rows.open()
+        await rows.define("acme", "w")
         new = [new_run(number) for number in range(5)]
         outcomes = await asyncio.gather(*map(rows.start, new))
         await rows.start(new_run(5))
@@ -272,9 +279,7 @@ def test_the_bare_application_commits_all_rows_of_a_start_together(tmp_path) -> 
 
 
 def new_run(number: int) -> RunRow:
-    return RunRow(
-        "acme", f"id-{number}", f"k-{number}", "print", f"run_{number}", "w", b"{}", b"{}", 10, number
-    )
+    return RunRow("acme", f"id-{number}", f"k-{number}", "print", f"run_{number}", "w", b"{}", b"{}", number)
 
 
 def test_a_clone_without_the_release_says_so(tmp_path) -> None:
