@@ -52,7 +52,7 @@ def main(
     if as_json:
         out.data(render.data(report))
     elif as_markdown:
-        click.echo(render.markdown(report))
+        click.echo(render.markdown(report, picture_file.name if picture_file else None))
     else:
         out.either(render.table(report), render.plain(report))
 

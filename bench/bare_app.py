@@ -16,16 +16,15 @@ with the same settings.
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
 from collections.abc import Awaitable, Callable, MutableMapping
-from time import time_ns
 from typing import Any
 
 import orjson
 import uvicorn
 
 from bench.bare_rows import FULL, REUSED, UNKNOWN, RunRow, RunRows, open_rows
+from semel.kernel.clock import SYSTEM
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -78,7 +77,7 @@ class BareApp:
     async def _start(self, tenant: str, workflow: str, key: str, body: bytes) -> Answered:
         canonical = orjson.dumps(orjson.loads(body), option=orjson.OPT_SORT_KEYS)
         fingerprint = hashlib.sha256(f"{workflow}\n".encode() + canonical).hexdigest()
-        run_id = f"run_{os.urandom(16).hex()}"
+        run_id = f"run_{SYSTEM.token().hex()}"
         answer = orjson.dumps({"run_id": run_id, "workflow_id": workflow, "status": "running"})
         outcome, said = await self._rows.start(
             RunRow(
@@ -90,7 +89,7 @@ class BareApp:
                 workflow,
                 canonical,
                 answer,
-                time_ns() // 1000,
+                SYSTEM.now_us(),
             )
         )
         return {REUSED: 409, FULL: 429, UNKNOWN: 404}.get(outcome, 200), said

@@ -21,6 +21,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import parse_qs, urlsplit
 
+from semel.kernel.clock import SYSTEM
+
 STARTED, REPLAYED, REUSED, FULL, UNKNOWN = "started", "replayed", "reused", "full", "unknown"
 
 Outcome = tuple[str, bytes]
@@ -283,7 +285,7 @@ class LoopBatches:
         return await waiting.answer
 
     async def _write(self) -> None:
-        await asyncio.sleep(0)  # whoever is ready in this turn of the loop comes along
+        await SYSTEM.asleep(0)  # whoever is ready in this turn of the loop comes along
         while self._waiting:
             batch, self._waiting = self._waiting, []
             try:

@@ -44,9 +44,9 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
-def markdown(report: BenchReport) -> str:
-    """What stands between the markers of docs/figures.md."""
-    lines: list[str] = []
+def markdown(report: BenchReport, picture: str | None = None) -> str:
+    """What stands between the markers of docs/figures.md; `picture` is a file beside that page."""
+    lines = [f"![Each figure beside its goal]({picture})", ""] if picture else []
     for figures in _groups(report):
         if figures[0].row.extra:
             lines += [BESIDES, ""]

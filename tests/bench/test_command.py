@@ -46,6 +46,7 @@ def test_what_was_measured_earlier_is_shown_and_drawn_again(tmp_path: Path) -> N
     result = run("--from", str(kept), "--markdown", "--picture", str(drawn))
     assert result.exit_code == 0, result.output
     assert "replays of a rich model" in result.stdout
+    assert "(drawn.svg)" in result.stdout
     assert drawn.read_text().startswith("<svg ")
 
 
