@@ -1,8 +1,8 @@
 """The picture of docs/figures.md: how far each figure is from its goal, on a logarithmic scale, as SVG.
 
 Everything to the right of the line in the middle is better than its goal, whether the goal is an upper or a
-lower bound; what stands twice as far to the right is better by the square. Figures without a goal are left
-out. The colours are chosen by whoever shows it: light or dark.
+lower bound; what stands twice as far to the right is better by the square. Figures without a goal, and those
+measured besides, are left out. The colours are chosen by whoever shows it: light or dark.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _STYLE = """
   .goal { stroke: #59636e; stroke-width: 1.5 }
   .reached { fill: #1a7f37; stroke: #1a7f37 }
   .missed { fill: #cf222e; stroke: #cf222e }
-  .value { stroke: none; font-variant-numeric: tabular-nums }
+  .value { stroke: none !important; font-variant-numeric: tabular-nums }
   @media (prefers-color-scheme: dark) {
     text { fill: #f0f6fc }
     .soft { fill: #9198a1 }
@@ -49,8 +49,8 @@ _STYLE = """
 
 
 def drawn(report: BenchReport) -> str:
-    """The picture of a report's figures that have a goal, in their order."""
-    figures = [each for each in report.figures if each.row.goal is not None]
+    """The picture of a report's figures that have a goal in the plan, in their order."""
+    figures = [each for each in report.figures if each.row.goal is not None and not each.row.extra]
     span = _span(figures)
     height = TOP + ROW * len(figures) + BOTTOM
     lines = [

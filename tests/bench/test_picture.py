@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -38,8 +39,9 @@ def test_what_is_better_than_its_goal_is_right_of_the_middle() -> None:
     assert just == middle
 
 
-def test_figures_without_a_goal_are_left_out() -> None:
-    assert points(picture(figure(1.0, None))) == []
+def test_figures_without_a_goal_and_those_besides_are_left_out() -> None:
+    beside = replace(figure(1.0), row=replace(figure(1.0).row, extra=True))
+    assert points(picture(figure(1.0, None), beside)) == []
 
 
 @pytest.mark.parametrize("value", [0.001, 1.0, 2.0, 5_000.0])

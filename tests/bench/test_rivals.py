@@ -12,6 +12,7 @@ from bench import rivals
 from bench.experiments import EXPERIMENTS
 from bench.rivals import LEAVES_OUT, leaves_out, pinned, rival
 from bench.run import measure
+from bench.servers import REPOSITORY
 from bench.sides import MissingSide
 
 # As much of a package as a side asks for: it remembers what it did.
@@ -107,6 +108,13 @@ def test_every_rival_is_pinned_and_says_what_it_leaves_out() -> None:
     compared = [row for row in rows if any(package in (row.against or "") for package in LEAVES_OUT)]
     assert len(compared) == 7
     assert all(row.leaves_out for row in compared)
+
+
+def test_rivals_talk_to_redis_by_the_driver_that_we_are_compared_with() -> None:
+    constraints = (REPOSITORY / "constraints.txt").read_text().split()
+    drivers = {line for line in rivals.PINS.read_text().split() if line.startswith(("redis==", "hiredis=="))}
+    assert len(drivers) == 2
+    assert drivers <= set(constraints)
 
 
 def test_pins_name_no_place_to_install_from() -> None:
