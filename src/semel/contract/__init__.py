@@ -7,4 +7,5 @@ result             ToolCall, ToolResult, ToolError                  result_check
 secrecy            what is written nowhere                          filled        the default `semel.filled`
 exception_meaning  what an exception says about the effect          transport     what usual clients raise
 transaction        effect and record in one commit                  tool_names    one name, one function
+for_model          an error in words for a model
 """
