@@ -1,7 +1,7 @@
 # `make test` and `make serve` are each enough on their own; both set up what is missing first.
 #
 #   make test ARGS="-k refund"    only some of its tests; with test-all, of all but the soaks
-#   make bench ROWS=memory,redis  only some rows; ARGS="--quick --markdown --json" are the rest of its options
+#   make bench ROWS=memory,redis  only some rows; ARGS="--quick --json" and others: python -m bench --help
 #   make setup PYTHON=python3.12  another interpreter (default: the first of at least 3.11 that is found)
 
 PYTHON ?=
@@ -11,6 +11,7 @@ ROWS ?=
 
 BIN := .venv/bin
 STAMP := .venv/.installed
+RIVALS := .venv-rivals
 TYPED := src tests tools bench $(wildcard examples)
 
 .DEFAULT_GOAL := help
@@ -68,8 +69,14 @@ format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: setup
+bench: setup $(RIVALS)/.installed
 	$(BIN)/python -m bench $(if $(ROWS),--rows $(ROWS)) $(ARGS)
+
+# What the bench compares with. Where it cannot be installed, its rows say so and the others are measured.
+$(RIVALS)/.installed: bench/rivals.txt
+	@$(BIN)/python -m venv $(RIVALS) \
+	&& $(RIVALS)/bin/python -m pip install --quiet --disable-pip-version-check -r $< && touch $@ \
+	|| echo "bench: the packages of $< could not be installed"
 
 docs: setup
 	$(BIN)/python -m tools.check_docs

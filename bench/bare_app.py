@@ -1,84 +1,113 @@
-"""What a gateway is compared with: a bare ASGI application and one round trip to the same store.
+"""What a gateway is compared with: a bare ASGI application that starts runs.
 
     python -m bench.bare_app URL PORT
 
-It reads the body, whatever it is, commits one small document of the tenant that the header names, and says
-under which id. Nobody is asked who they are, nothing is validated, routed, counted or announced. The server
-under it is the gateway's, with the same settings; the store is the same, with its group commit.
+It keeps what a start promises, and nothing else: the key is claimed once and its first answer replayed, the
+same key with another payload is refused, a tenant has no more active runs than its limit, which is read like
+the workflow in the step that starts the run, and run, key, line of the timeline, audit event and outgoing
+message are committed together before the answer leaves. It writes the same rows with the plain client
+library, and commits what waits at the same time as one (bare_rows.py).
+
+Nobody is asked who they are. There is no routing table, no schema of inputs, no metrics, no problem document,
+no rate or storage limit, no other route than those that the load needs. The server under it is the gateway's,
+with the same settings.
 """
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+import orjson
 import uvicorn
 
+from bench.bare_rows import FULL, REUSED, UNKNOWN, RunRow, RunRows, open_rows
 from semel.kernel.clock import SYSTEM
-from semel.stores.base import Store
-from semel.stores.documents import Commit, Draft
-from semel.stores.urls import open_store
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+Answered = tuple[int, bytes]
 
 # As many as may wait at the gateway.
 _BACKLOG = 2_048
 
 
 class BareApp:
-    """Every request is a write, except the question whether it is ready."""
+    """The routes that the load needs; what is not one of them is answered as if it were done."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, rows: RunRows) -> None:
+        self._rows = rows
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
-        elif scope["path"] == "/readyz":
-            await _answer(send, b"ready")
-        else:
-            await _read(receive)
-            await _answer(send, await self._write(_tenant(scope)))
+            return
+        status, body = await self._answer(scope, await _read(receive))
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
+        await self._rows.open()
         await send({"type": "lifespan.startup.complete"})
         await receive()
-        await self._store.aclose()
+        await self._rows.close()
         await send({"type": "lifespan.shutdown.complete"})
 
-    async def _write(self, tenant: str) -> bytes:
-        """The id of a document that is there now and was not before."""
-        id_ = f"bare_{SYSTEM.token().hex()}"
-        commit = Commit(tenant, SYSTEM.token().hex(), {id_: None}, (Draft(id_, b'{"status":"running"}'),))
-        if not (await self._store.aask(commit)).done:
-            raise RuntimeError("The document was not written.")
-        return id_.encode()
+    async def _answer(self, scope: Message, body: bytes) -> Answered:
+        headers = dict(scope["headers"])
+        tenant = headers.get(b"x-tenant-id", b"default").decode()
+        match scope["method"], scope["path"].removeprefix("/api/v1/").split("/"):
+            case "POST", ["workflows", workflow, "runs"]:
+                return await self._start(tenant, workflow, headers[b"idempotency-key"].decode(), body)
+            case "POST", ["runs", run_id, "complete"]:
+                await self._rows.end(tenant, run_id, orjson.loads(body)["status"])
+            case "PUT", ["workflows", workflow]:
+                await self._rows.define(tenant, workflow)
+            case "PUT", ["tenants", _]:
+                await self._rows.limit(tenant, orjson.loads(body)["max_concurrent_runs"])
+            case "GET", ["runs"]:
+                return 200, orjson.dumps({"items": await self._rows.listed(tenant), "next_cursor": None})
+        return 200, b"{}"
+
+    async def _start(self, tenant: str, workflow: str, key: str, body: bytes) -> Answered:
+        canonical = orjson.dumps(orjson.loads(body), option=orjson.OPT_SORT_KEYS)
+        fingerprint = hashlib.sha256(f"{workflow}\n".encode() + canonical).hexdigest()
+        run_id = f"run_{SYSTEM.token().hex()}"
+        answer = orjson.dumps({"run_id": run_id, "workflow_id": workflow, "status": "running"})
+        outcome, said = await self._rows.start(
+            RunRow(
+                tenant,
+                hashlib.sha256(f"{tenant}\nrun\n{key}".encode()).hexdigest(),
+                key,
+                fingerprint,
+                run_id,
+                workflow,
+                canonical,
+                answer,
+                SYSTEM.now_us(),
+            )
+        )
+        return {REUSED: 409, FULL: 429, UNKNOWN: 404}.get(outcome, 200), said
 
 
-def _tenant(scope: Message) -> str:
-    headers: list[tuple[bytes, bytes]] = scope["headers"]
-    return next((value.decode() for name, value in headers if name == b"x-tenant-id"), "default")
-
-
-async def _read(receive: Receive) -> None:
-    while (await receive()).get("more_body", False):
-        pass
-
-
-async def _answer(send: Send, body: bytes) -> None:
-    headers = [(b"content-type", b"text/plain"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+async def _read(receive: Receive) -> bytes:
+    parts, more = [], True
+    while more:
+        message = await receive()
+        parts.append(message.get("body", b""))
+        more = message.get("more_body", False)
+    return b"".join(parts)
 
 
 def main(url: str, port: int) -> None:
     """Serve until a signal asks for the stop."""
     uvicorn.run(
-        BareApp(open_store(url)),
+        BareApp(open_rows(url)),
         host="127.0.0.1",
         port=port,
         lifespan="on",

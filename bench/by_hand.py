@@ -9,12 +9,13 @@ import hashlib
 import sqlite3
 from time import perf_counter
 
+import semel
 from bench.workload import refund
+from semel.kernel import owner
 from semel.kernel.clock import SYSTEM
-from semel.stores.sqlite import statements
 
 TERMS = refund.contract.terms
-LEASE_US, WINDOW_US = 60_000_000, 86_400_000_000
+LEASE_US, WINDOW_US = refund.contract.lease_us, refund.contract.window_us
 
 CLAIM = """
 INSERT INTO semel_records (
@@ -32,6 +33,7 @@ SELECT = "SELECT * FROM semel_records WHERE tenant = ? AND scope = ? AND key = ?
 
 ARGUMENTS = b'{"amount_minor":1400000,"payment_id":"p-000000","reason":"damaged"}'
 OUTCOME = b'{"refund_id":"p-000000"}'
+FINGERPRINT, DIGEST = hashlib.sha256(ARGUMENTS).digest(), hashlib.sha256(OUTCOME).digest()
 
 
 def connect(path: str) -> sqlite3.Connection:
@@ -43,11 +45,9 @@ def connect(path: str) -> sqlite3.Connection:
 
 
 def create(path: str) -> sqlite3.Connection:
-    """A database with the tables and indexes of the store."""
-    connection = connect(path)
-    for schema in statements.SCHEMAS:
-        connection.executescript(schema)
-    return connection
+    """A database with the tables and indexes of the store, which makes them and does nothing else here."""
+    semel.open(f"sqlite:///{path}").close()
+    return connect(path)
 
 
 def key_of(number: int) -> str:
@@ -67,25 +67,26 @@ class ClaimAndSettle:
     def round(self, count: int) -> float:
         numbers = range(self._made, self._made + count)
         self._made += count
-        work = [(key_of(number), f"rec_{SYSTEM.token().hex()}", SYSTEM.token()) for number in numbers]
+        work = [(key_of(number), f"rec_{SYSTEM.token().hex()}", owner.token(SYSTEM)) for number in numbers]
         began = perf_counter()
         for key, id_, token in work:
-            self._claim(key, id_, token)
-            self._settle(key, id_, token)
+            fence = self._claim(key, id_, token)
+            self._settle(key, id_, token, fence)
         return (perf_counter() - began) / count
 
-    def _claim(self, key: str, id_: str, token: bytes) -> None:
+    def _claim(self, key: str, id_: str, token: bytes) -> int:
         now, execute = SYSTEM.now_us(), self.connection.execute
         execute("BEGIN IMMEDIATE")
         execute(CLAIM, claimed(key, id_, token, now))
-        execute(NOTE, noted(key, id_, "claimed", "pending", now, None))
+        execute(NOTE, noted(key, id_, "claimed", "pending", now, now, FINGERPRINT, None))
         execute("COMMIT")
+        return now  # the fence too, of a key's first claim
 
-    def _settle(self, key: str, id_: str, token: bytes) -> None:
+    def _settle(self, key: str, id_: str, token: bytes, fence: int) -> None:
         now, execute = SYSTEM.now_us(), self.connection.execute
         execute("BEGIN IMMEDIATE")
         execute(SETTLE, (now, now + WINDOW_US, OUTCOME, "default", "tool", key, token))
-        execute(NOTE, noted(key, id_, "settled", "done", now, now + WINDOW_US))
+        execute(NOTE, noted(key, id_, "settled", "done", now, fence, DIGEST, now + WINDOW_US))
         execute("COMMIT")
 
     def did(self) -> dict[str, int]:
@@ -97,42 +98,19 @@ class ClaimAndSettle:
 
 def claimed(key: str, id_: str, token: bytes, now: int) -> tuple[object, ...]:
     return (
-        "default", "tool", key, id_, "refund", "2.1.0", token + token, ARGUMENTS, TERMS, "conv-42",
+        "default", "tool", key, id_, "refund", "2.1.0", FINGERPRINT, ARGUMENTS, TERMS, "conv-42",
         '["refund-1"]', "support-bot", "", "pending", token, now, 1, 1, now, now, now + LEASE_US,
         now + LEASE_US, "", "",
     )  # fmt: skip
 
 
-def noted(key: str, id_: str, kind: str, state: str, now: int, expires_at: int | None) -> tuple[object, ...]:
+def noted(
+    key: str, id_: str, kind: str, state: str, now: int, fence: int, digest: bytes, expires_at: int | None
+) -> tuple[object, ...]:
     return (
-        now, "default", "tool", key, id_, kind, state, now, "refund", "2.1.0", bytes(32), expires_at,
+        now, "default", "tool", key, id_, kind, state, fence, "refund", "2.1.0", digest, expires_at,
         "conv-42", '["refund-1"]', "support-bot", "", 1,
     )  # fmt: skip
-
-
-class TwoCommits:
-    """Two transactions that write one small row each: what durability alone costs."""
-
-    name = "two bare commits"
-
-    def __init__(self, path: str) -> None:
-        self.connection = connect(path)
-        self.connection.execute("CREATE TABLE commits (number INTEGER PRIMARY KEY)")
-
-    def round(self, count: int) -> float:
-        execute = self.connection.execute
-        began = perf_counter()
-        for _ in range(2 * count):
-            execute("BEGIN IMMEDIATE")
-            execute("INSERT INTO commits VALUES (NULL)")
-            execute("COMMIT")
-        return (perf_counter() - began) / count
-
-    def did(self) -> dict[str, int]:
-        return {"commits": self.connection.execute("SELECT count(*) FROM commits").fetchone()[0]}
-
-    def close(self) -> None:
-        self.connection.close()
 
 
 class RawSelect:

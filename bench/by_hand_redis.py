@@ -16,15 +16,16 @@ import redis
 import redis.asyncio
 
 import semel
-from bench.by_hand import ARGUMENTS, LEASE_US, OUTCOME, TERMS, WINDOW_US, key_of
+from bench.by_hand import ARGUMENTS, FINGERPRINT, LEASE_US, OUTCOME, TERMS, WINDOW_US, key_of
 from bench.servers import RedisServer
 from bench.sides import settled_in
+from semel.kernel import owner
 from semel.kernel.clock import SYSTEM
 from semel.kernel.record import Address, CallRequest, Claim, Settle, State, apply
 from semel.ledger.ledger import Ledger
 from semel.stores.base import Store
 from semel.stores.redis.commands import Translator, lane
-from semel.stores.redis.packing import digest_of, time
+from semel.stores.redis.packing import time
 
 Words = list[Any]
 
@@ -47,7 +48,7 @@ class RequestWriter:
 
     def requests(self, count: int) -> Iterator[CallRequests]:
         for number in range(self._made, self._made + count):
-            at, token = Address("default", "tool", key_of(number)), SYSTEM.token()
+            at, token = Address("default", "tool", key_of(number)), owner.token(SYSTEM)
             settle = Settle(at, token, State.DONE, OUTCOME, WINDOW_US)
             claim = Claim(call_request(at, token), token, LEASE_US)
             self._translator.hold(claim, apply(None, claim, 0))
@@ -55,7 +56,7 @@ class RequestWriter:
         self._made += count
 
     def claim(self, at: Address) -> Words:
-        token = SYSTEM.token()
+        token = owner.token(SYSTEM)
         return self._words(Claim(call_request(at, token), token, LEASE_US))
 
     def _words(self, command: Claim | Settle) -> Words:
@@ -64,7 +65,7 @@ class RequestWriter:
 
 def call_request(at: Address, token: bytes) -> CallRequest:
     return CallRequest(
-        at, f"rec_{token.hex()}", "refund", "2.1.0", token + token, ARGUMENTS, TERMS, "conv-42",
+        at, f"rec_{token[:16].hex()}", "refund", "2.1.0", FINGERPRINT, ARGUMENTS, TERMS, "conv-42",
         '["refund-1"]', "support-bot", "",
     )  # fmt: skip
 
@@ -137,21 +138,10 @@ class AsyncTwoRoundTrips:
         self._ledger.close()
 
 
-def gets(ledger: Ledger, prefix: str) -> list[Words]:
-    """For each record of the ledger the words that read its bytes."""
-    home = lane(0, prefix)
-    return [["GET", home.record(digest_of(record.request.at))] for record in ledger.records.list(limit=100)]
-
-
 def claims(ledger: Ledger, server: RedisServer, prefix: str) -> list[Words]:
     """For each record of the ledger the words that claim its key, and are answered with its settlement."""
     writer = RequestWriter(ledger.store, server, prefix)
     return [writer.claim(record.request.at) for record in ledger.records.list(limit=100)]
-
-
-def _tells(answer: Any) -> bool:
-    """Whether there is a record in the answer: of a step its last part."""
-    return bool(answer[-1] if isinstance(answer, list) else answer)
 
 
 class Reads:
@@ -169,7 +159,8 @@ class Reads:
         began = perf_counter()
         answers = [execute(*words) for words in commands]
         took = perf_counter() - began
-        self._read += sum(map(_tells, answers))
+        # The record is the last part of the step's answer.
+        self._read += sum(bool(answer[-1]) for answer in answers)
         return took / count
 
     def did(self) -> dict[str, int]:
@@ -177,33 +168,3 @@ class Reads:
 
     def close(self) -> None:
         self._client.close()
-
-
-class AsyncReads:
-    """The same on an event loop."""
-
-    def __init__(self, name: str, server: RedisServer, words: list[Words]) -> None:
-        self.name = name
-        self._words = words
-        self._read = 0
-        self._runner = asyncio.Runner()
-        self._client = redis.asyncio.Redis(port=server.port)
-
-    def round(self, count: int) -> float:
-        commands = [self._words[number % len(self._words)] for number in range(count)]
-        return self._runner.run(self._all(commands)) / count
-
-    async def _all(self, commands: list[Words]) -> float:
-        execute: Any = self._client.execute_command
-        began = perf_counter()
-        answers = [await execute(*words) for words in commands]
-        took = perf_counter() - began
-        self._read += sum(map(_tells, answers))
-        return took
-
-    def did(self) -> dict[str, int]:
-        return {"records read": self._read}
-
-    def close(self) -> None:
-        self._runner.run(self._client.aclose())
-        self._runner.close()

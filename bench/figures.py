@@ -65,8 +65,25 @@ class Row:
     goal: Goal | None
     side: str
     against: str | None = None
-    # So many wait at the same time: a call takes each of them as many times as long as calls are apart.
-    callers: int = 1
+    # What the other side does not do and ours does: a comparison names it.
+    leaves_out: str = ""
+    # Besides the goals: shown in a table of its own.
+    extra: bool = False
+
+
+def times(name: str, work: str, goal: Goal | None, side: str, against: str, leaves_out: str = "") -> Row:
+    """How many times as long the side takes as the other one."""
+    return Row(name, work, Unit.TIMES, goal, side, against, leaves_out, extra=goal is None)
+
+
+def rate(name: str, work: str, goal: Goal | None, side: str, against: str, leaves_out: str = "") -> Row:
+    """How many times as much the side does in a second."""
+    return Row(name, work, Unit.RATE, goal, side, against, leaves_out, extra=goal is None)
+
+
+def alone(name: str, work: str, unit: Unit, side: str) -> Row:
+    """A side by itself, which depends on the machine: without a goal."""
+    return Row(name, work, unit, None, side, extra=True)
 
 
 @dataclass(frozen=True)
@@ -98,7 +115,7 @@ class Figure:
 
 def figure(row: Row, samples: Mapping[str, Sequence[float]]) -> Figure:
     """The row's value in every round. The two sides of a ratio are of one round: they met the same noise."""
-    ours = [seconds * row.callers for seconds in samples[row.side]]
+    ours = samples[row.side]
     other = samples[row.against] if row.against else ours
     return Figure(row, tuple(row.unit.of(a, b) for a, b in zip(ours, other, strict=True)))
 

@@ -3,7 +3,7 @@
 They run with --dev and without a line of log per request: the other sides ask nobody for credentials either,
 and log nothing. Each start has an idempotency key and a small body; the workflow has no steps, as one that an
 outside engine executes. Runs are ended between the rounds, outside of the clock, and the messages about them
-have left before the next round begins.
+have left before the next round begins. All sides are asked the same, over HTTP: nobody looks into a store.
 """
 
 from __future__ import annotations
@@ -19,19 +19,15 @@ from itertools import islice
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Self
+from urllib.parse import quote
 
 import orjson
 
-from bench.distance import REPOSITORY
 from bench.http_load import HttpLoad, HttpReply, is_ready, request
-from bench.servers import ServerMissing, free_port
-from semel.flow import indexes
+from bench.servers import REPOSITORY, ServerMissing, free_port
 from semel.flow.assembly import Flow, Policy
 from semel.flow.values import Caller
 from semel.kernel.clock import SYSTEM
-from semel.questions import job_index
-from semel.stores.base import Store
-from semel.stores.documents import Count, Fetch, Tenants
 from semel.stores.urls import open_store
 
 # As the default of the gateway allows: nobody had to raise a limit.
@@ -49,17 +45,19 @@ PORT = "{port}"
 # A cold start takes a second; on a busy machine with a slow disk it takes longer.
 _START_S = 60.0
 _LOOK_S = 0.005
-_ANY_SCORE = (1 << 53) - 1
 
-# Documents read back in one question.
-_BATCH = 500
+# Messages leave within milliseconds; between two rounds nobody counts.
+_SENT_WITHIN_S = 0.05
+
+# What a list gives at once.
+_PAGE = 200
 
 
 class HttpServer:
     """A process of our own that answers on a free port of this machine."""
 
-    def __init__(self, directory: Path, *words: str) -> None:
-        """It is ready. ServerMissing if it ends before it is."""
+    def __init__(self, directory: Path, *words: str, source: Path | None = None) -> None:
+        """It is ready. ServerMissing if it ends before it is. `source` is that of another tree than ours."""
         self.port = free_port()
         self._log = directory / f"{self.port}.log"
         command = [sys.executable, "-m", *(word.replace(PORT, str(self.port)) for word in words)]
@@ -69,7 +67,7 @@ class HttpServer:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=_environment(),
+                env=_environment(source),
                 cwd=REPOSITORY,
             )
         give_up_at = SYSTEM.monotonic() + _START_S
@@ -102,28 +100,23 @@ class HttpServer:
         self._process.wait(_START_S)
 
 
-def gateway(directory: Path, url: str, *flags: str) -> HttpServer:
+def gateway(directory: Path, url: str, *flags: str, source: Path | None = None) -> HttpServer:
     """`semel serve` on this store; ServerMissing if that is not installed here."""
     for module in ("starlette", "uvicorn", "uvloop", "httptools"):
         if find_spec(module) is None:
             raise ServerMissing(f'The gateway is not installed ({module}): pip install "semel[gateway]"')
-    return HttpServer(directory, "semel", "serve", f"--url={url}", f"--port={PORT}", *flags)
+    return HttpServer(directory, "semel", "serve", f"--url={url}", f"--port={PORT}", *flags, source=source)
 
 
 def bare(directory: Path, url: str) -> HttpServer:
     return HttpServer(directory, "bench.bare_app", url, PORT)
 
 
-def api_key(url: str, tenant: str) -> str:
-    """A new key with which the tenant may do everything that is done here."""
-    words = ["keys", "create", "--tenant", tenant, "--role", "admin", "--principal", "bench", "--url", url]
-    command = [sys.executable, "-m", "semel", *words]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-
-
-def _environment() -> dict[str, str]:
+def _environment(source: Path | None) -> dict[str, str]:
     """Ours, without what would change a gateway behind its flags' back."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SEMEL_")}
+    if source is not None:
+        kept["PYTHONPATH"] = str(source)
     # No tenant is held back: how fast one can be is what is asked.
     return {**kept, "SEMEL_LOG": "none", "SEMEL_TENANT_RATE": "0"}
 
@@ -138,43 +131,37 @@ class Starts:
     def __init__(
         self,
         name: str,
-        url: str,
-        gateways: Sequence[HttpServer],
+        servers: Sequence[HttpServer],
         whose: Sequence[str],
         *,
         connections: int,
         limit: int = ACTIVE_MAX,
-        api_key: str | None = None,
-        share: float = 1,
     ) -> None:
-        """`share` of a round's operations are done: where a side is slow by far, a few of them tell."""
         self.name = name
-        self._whose, self._share, self._api_key = whose, share, api_key
+        self._whose = whose
         self._next, self._started = counting(), 0
         self.last_s: float | None = None  # what a start took in the last round
-        self._store = open_store(url)
-        self._load = HttpLoad([each.port for each in gateways], connections)
+        self._load = HttpLoad([each.port for each in servers], connections)
         self._define(limit)
 
     def _define(self, limit: int) -> None:
         workflow = orjson.dumps({"steps": []})
-        self._all_done([self._request("PUT", f"workflows/{WORKFLOW}", one, workflow) for one in self._whose])
+        requests = [self._request("PUT", f"workflows/{WORKFLOW}", one, workflow) for one in self._whose]
         if limit != ACTIVE_MAX:
             body = orjson.dumps({"max_concurrent_runs": limit})
-            self._all_done([self._request("PUT", f"tenants/{one}", one, body) for one in self._whose])
+            requests += [self._request("PUT", f"tenants/{one}", one, body) for one in self._whose]
+        self._all_done(requests)
 
-    def _request(self, method: str, path: str, tenant: str, body: bytes, **headers: str) -> bytes:
-        headers["X-Tenant-ID"] = tenant
-        if self._api_key is not None:
-            headers["X-API-Key"] = self._api_key
-        return request(method, f"/api/v1/{path}", headers, body)
+    def _request(self, method: str, path: str, tenant: str, body: bytes = b"", **headers: str) -> bytes:
+        return request(method, f"/api/v1/{path}", {"X-Tenant-ID": tenant, **headers}, body)
 
-    def _all_done(self, requests: list[bytes]) -> None:
+    def _all_done(self, requests: list[bytes]) -> list[HttpReply]:
         replies, _ = self._load.crowd(requests)
         check(replies)
+        return replies
 
     def round(self, count: int) -> float:
-        whose = self.next_tenants(max(1, round(count * self._share)))
+        whose = self.next_tenants(count)
         replies, took = self._load.crowd([self.start_of(tenant) for tenant in whose])
         self.end(whose, replies)
         self.last_s = took / len(whose)
@@ -189,8 +176,7 @@ class Starts:
 
     def begin(self, count: int) -> None:
         """So many runs more, which stay active."""
-        replies, _ = self._load.crowd([self.start_of(tenant) for tenant in self.next_tenants(count)])
-        check(replies)
+        self._all_done([self.start_of(tenant) for tenant in self.next_tenants(count)])
         self._started += count
 
     def end(self, whose: Sequence[str], replies: Sequence[HttpReply]) -> None:
@@ -201,22 +187,33 @@ class Starts:
         body = orjson.dumps({"status": "succeeded"})
         pairs = zip(whose, ids, strict=True)
         self._all_done([self._request("POST", f"runs/{id_}/complete", one, body) for one, id_ in pairs])
-        while self._store.ask(Tenants(job_index.OUTBOX, _ANY_SCORE)):
-            SYSTEM.sleep(_LOOK_S)
+        SYSTEM.sleep(_SENT_WITHIN_S)
 
     def did(self) -> dict[str, int]:
-        return {"starts": self._started, **runs_in(self._store, self._whose)}
+        runs = [run for tenant in self._whose for run in self._runs(tenant)]
+        active = sum(run["status"] == "running" for run in runs)
+        return {"starts": self._started, "runs": len(runs), "active": active}
+
+    def _runs(self, tenant: str) -> list[dict[str, Any]]:
+        runs: list[dict[str, Any]] = []
+        cursor: str | None = ""
+        while cursor is not None:
+            after = f"&cursor={quote(cursor)}" if cursor else ""
+            (reply,) = self._all_done([self._request("GET", f"runs?limit={_PAGE}{after}", tenant)])
+            page = orjson.loads(reply.body)
+            runs += page["items"]
+            cursor = page["next_cursor"]
+        return runs
 
     def close(self) -> None:
         self._load.close()
-        self._store.close()
 
 
 class OnSchedule(Starts):
     """Runs started at half the rate that `top` reached last. A round is not its mean time but its P99."""
 
-    def __init__(self, name: str, url: str, served: HttpServer, top: Starts, **options: Any) -> None:
-        super().__init__(name, url, [served], **options)
+    def __init__(self, name: str, served: HttpServer, top: Starts, **options: Any) -> None:
+        super().__init__(name, [served], **options)
         self._top = top
 
     def round(self, count: int) -> float:
@@ -225,39 +222,6 @@ class OnSchedule(Starts):
         replies = self._load.schedule([self.start_of(tenant) for tenant in whose], 0.5 / each_s)
         self.end(whose, replies)
         return sorted(reply.took_s for reply in replies)[int(0.99 * count)]
-
-
-class BareWrites:
-    """The same requests, to an application that writes one small document for each."""
-
-    name = "bare"
-
-    def __init__(self, url: str, served: HttpServer, whose: Sequence[str], connections: int) -> None:
-        self._whose, self._written = whose, dict[str, str]()
-        self._store = open_store(url)
-        self._load = HttpLoad([served.port], connections)
-
-    def round(self, count: int) -> float:
-        whose = [self._whose[number % len(self._whose)] for number in range(count)]
-        headers = [{"X-Tenant-ID": one, "Idempotency-Key": SYSTEM.token().hex()} for one in whose]
-        path = f"/api/v1/workflows/{WORKFLOW}/runs"
-        replies, took = self._load.crowd([request("POST", path, each, INPUT) for each in headers])
-        check(replies)
-        self._written |= {reply.body.decode(): one for one, reply in zip(whose, replies, strict=True)}
-        return took / count
-
-    def did(self) -> dict[str, int]:
-        documents = sum(self._documents(tenant) for tenant in self._whose)
-        return {"answers": len(self._written), "documents": documents}
-
-    def _documents(self, tenant: str) -> int:
-        ids = [id_ for id_, whose in self._written.items() if whose == tenant]
-        batches = [tuple(ids[at : at + _BATCH]) for at in range(0, len(ids), _BATCH)]
-        return sum(len(self._store.ask(Fetch(tenant, batch)).documents) for batch in batches)
-
-    def close(self) -> None:
-        self._load.close()
-        self._store.close()
 
 
 class StoreStarts:
@@ -309,7 +273,17 @@ class StoreStarts:
         await asyncio.gather(*(caller() for _ in range(self._callers)))
 
     def did(self) -> dict[str, int]:
-        return {"starts": self._started, **runs_in(self._store, [self._who.tenant])}
+        runs, active = (self._runner.run(self._count(status)) for status in (None, "running"))
+        return {"starts": self._started, "runs": runs, "active": active}
+
+    async def _count(self, status: str | None) -> int:
+        runs, after = 0, None
+        while True:
+            page = await self._flow.runs.list(self._who.tenant, None, status, after, _PAGE)
+            runs += len(page.items)
+            if page.next_after is None:
+                return runs
+            after = page.next_after
 
     def close(self) -> None:
         self._runner.run(self._store.aclose())
@@ -344,12 +318,6 @@ def check(replies: Sequence[HttpReply]) -> None:
     wrong = next((reply for reply in replies if reply.status != 200), None)
     if wrong is not None:
         raise RuntimeError(f"The gateway answered {wrong.status}: {wrong.body.decode()[:300]}")
-
-
-def runs_in(store: Store, whose: Sequence[str]) -> dict[str, int]:
-    """Runs of these tenants in the store, and how many of them hold a slot."""
-    each_index = {"runs": indexes.RUNS, "active": indexes.SLOTS}
-    return {name: sum(store.ask(Count(one, index)) for one in whose) for name, index in each_index.items()}
 
 
 async def _send(_: object) -> None:

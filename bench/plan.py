@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Literal
 
 import semel
-from bench.distance import Distance
 from bench.figures import Row, at_most
 from bench.servers import PostgresServer, RedisServer
 from bench.sides import Side
@@ -48,8 +47,8 @@ class ExperimentResources:
     def file(self, name: str) -> str:
         return str(self.directory / f"{name}.db")
 
-    def ledger(self, name: str) -> Ledger:
-        return semel.open(f"sqlite:///{self.file(name)}")
+    def ledger(self, name: str, options: str = "") -> Ledger:
+        return semel.open(f"sqlite:///{self.file(name)}{options}")
 
     def redis(self, name: str = "redis") -> RedisServer:
         """A Redis of the experiment's own. ServerMissing if there is none."""
@@ -59,10 +58,6 @@ class ExperimentResources:
 
     def postgres(self) -> PostgresServer:
         return self.shared.postgres()
-
-    def away(self, port: int, round_trip_s: float) -> int:
-        """A port that leads to that one over a distance."""
-        return self.ending.enter_context(Distance(port, round_trip_s)).port
 
     @property
     def large(self) -> int:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import semel
-from bench.distant import ROUND_TRIP_S, EmptyRoundTrips, distant_rows, distant_sides
-from bench.figures import Row, Unit, at_least, at_most
-from bench.plan import FLAT, Experiment, ExperimentResources
-from bench.servers import RedisServer
-from bench.sides import AsyncCalls, AsyncStoreReplays, Doubts, OldCalls, Side, StoreReplays, SyncCalls
+from bench.figures import Row, Unit, alone, at_least, at_most, rate, times
+from bench.plan import Experiment, ExperimentResources
+from bench.rivals import leaves_out, rival
+from bench.sides import AsyncCalls, Side, StoreReplays, SyncCalls
 
 CROWD = 64
 
@@ -22,34 +21,16 @@ def _sync(resources: ExperimentResources) -> Iterator[Side]:
 
     yield SyncCalls("call", semel.open(server.url("calls")))
     yield TwoRoundTrips(server)
-
-
-def _async(resources: ExperimentResources) -> Iterator[Side]:
-    server = resources.redis()
-    from bench.by_hand_redis import AsyncTwoRoundTrips
-
-    yield AsyncCalls("call", semel.open(server.url("calls")))
-    yield AsyncTwoRoundTrips(server)
+    yield rival("powertools", "powertools", "redis", server.address)
 
 
 def _replay(resources: ExperimentResources) -> Iterator[Side]:
     server = resources.redis()
-    from bench.by_hand_redis import Reads, claims, gets
+    from bench.by_hand_redis import Reads, claims
 
     replays = StoreReplays("replay", semel.open(server.url("replays")), keys=100)
     yield replays
-    yield Reads("one GET", server, gets(replays.ledger, "replays"))
     yield Reads("the same step", server, claims(replays.ledger, server, "replays"))
-
-
-def _async_replay(resources: ExperimentResources) -> Iterator[Side]:
-    server = resources.redis()
-    from bench.by_hand_redis import AsyncReads, claims, gets
-
-    replays = AsyncStoreReplays("replay", semel.open(server.url("replays")), keys=100)
-    yield replays
-    yield AsyncReads("one GET", server, gets(replays.ledger, "replays"))
-    yield AsyncReads("the same step", server, claims(replays.ledger, server, "replays"))
 
 
 def _tasks(resources: ExperimentResources) -> Iterator[Side]:
@@ -58,42 +39,43 @@ def _tasks(resources: ExperimentResources) -> Iterator[Side]:
 
     yield AsyncCalls("calls", semel.open(server.url("calls")), CROWD)
     yield AsyncTwoRoundTrips(server, CROWD)
+    yield rival("exactly-once", "exactly-once", "redis", server.address, tasks=CROWD)
+    yield rival("idemkit", "idemkit", "redis", server.address, tasks=CROWD)
 
 
-def _distance(resources: ExperimentResources) -> Iterator[Side]:
-    server = resources.redis()
+def _bytes(resources: ExperimentResources) -> Iterator[Side]:
+    records = 200 if resources.quick else 20_000
+    server = resources.redis("ours")
+    from bench.redis_memory import size_of
 
-    away = resources.away(server.port, ROUND_TRIP_S)
-    import redis
-
-    client = redis.Redis(port=away)
-    yield EmptyRoundTrips(client.ping, client.close)
-    yield from distant_sides(lambda name: server.url(name, away))
+    yield size_of(SyncCalls("semel", semel.open(server.url("sizes"))), server, records)
+    for package, tasks in (("exactly-once", 0), ("idemkit", 1), ("powertools", 0)):
+        server = resources.redis(package)
+        yield size_of(rival(package, package, "redis", server.address, tasks=tasks), server, records)
 
 
-def _growth(resources: ExperimentResources) -> Iterator[Side]:
-    # A server for each: the table of all keys is one for the whole server.
-    for name, size in (("few", resources.small), ("many", resources.large)):
-        server: RedisServer = resources.redis(name)
-        from bench.histories import remember_in_redis
-
-        remember_in_redis(server, "old", size)
-        yield StoreReplays(f"replay, {name}", semel.open(server.url("old")), keys=100)
-        yield OldCalls(f"call, {name}", semel.open(server.url("old")))
-        yield Doubts(f"doubt, {name}", semel.open(server.url("old")))
+def _rival_size(package: str) -> Row:
+    return alone(f"redis-bytes-{package}", f"Redis: bytes per record of {package}", Unit.BYTES, package)
 
 
 EXPERIMENTS: tuple[Experiment, ...] = (
     Experiment(
         "redis-sync",
         (
-            Row(
+            times(
                 "redis-sync-by-hand",
-                "Redis, 1 sync caller: guarded call / two round trips by hand",
-                Unit.TIMES,
-                at_most(1.2),
+                "Redis, 1 caller: guarded call / two round trips by hand",
+                at_most(1.1),
                 "call",
                 "by hand",
+            ),
+            times(
+                "redis-sync-powertools",
+                "Redis, 1 caller: guarded call / powertools",
+                None,
+                "call",
+                "powertools",
+                leaves_out("powertools"),
             ),
         ),
         _sync,
@@ -104,19 +86,10 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     Experiment(
         "redis-replay",
         (
-            Row(
-                "redis-replay-get",
-                "Redis, 1 sync caller: replay from the store / one GET by hand",
-                Unit.TIMES,
-                at_most(1.2),
-                "replay",
-                "one GET",
-            ),
-            Row(
+            times(
                 "redis-replay-step",
-                "Redis, 1 sync caller: replay from the store / the same step by hand",
-                Unit.TIMES,
-                None,
+                "Redis, 1 caller: replay from the store / the same step by hand",
+                at_most(1.15),
                 "replay",
                 "the same step",
             ),
@@ -127,57 +100,30 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         needs="redis",
     ),
     Experiment(
-        "redis-async",
-        (
-            Row(
-                "redis-async-by-hand",
-                "Redis, 1 async caller: guarded call / two round trips by hand",
-                Unit.TIMES,
-                at_most(1.4),
-                "call",
-                "by hand",
-            ),
-        ),
-        _async,
-        operations=300,
-        quick_operations=10,
-        needs="redis",
-    ),
-    Experiment(
-        "redis-async-replay",
-        (
-            Row(
-                "redis-async-replay-get",
-                "Redis, 1 async caller: replay from the store / one GET by hand",
-                Unit.TIMES,
-                at_most(1.4),
-                "replay",
-                "one GET",
-            ),
-            Row(
-                "redis-async-replay-step",
-                "Redis, 1 async caller: replay from the store / the same step by hand",
-                Unit.TIMES,
-                None,
-                "replay",
-                "the same step",
-            ),
-        ),
-        _async_replay,
-        operations=500,
-        quick_operations=20,
-        needs="redis",
-    ),
-    Experiment(
         "redis-tasks",
         (
-            Row(
+            rate(
                 "redis-tasks-by-hand",
                 "Redis, 64 tasks: guarded calls per second / two round trips each by hand",
-                Unit.RATE,
-                at_least(2.0),
+                at_least(2),
                 "calls",
                 "by hand",
+            ),
+            rate(
+                "redis-tasks-exactly-once",
+                "Redis, 64 tasks: guarded calls per second / exactly-once",
+                at_least(2),
+                "calls",
+                "exactly-once",
+                leaves_out("exactly-once"),
+            ),
+            rate(
+                "redis-tasks-idemkit",
+                "Redis, 64 tasks: guarded calls per second / idemkit",
+                None,
+                "calls",
+                "idemkit",
+                leaves_out("idemkit"),
             ),
         ),
         _tasks,
@@ -186,45 +132,21 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         needs="redis",
     ),
     Experiment(
-        "redis-distance",
-        distant_rows("redis", "Redis", "PING"),
-        _distance,
-        operations=CROWD * 4,
-        quick_operations=CROWD,
-        needs="redis",
-    ),
-    Experiment(
-        "redis-growth",
+        "redis-bytes",
         (
             Row(
-                "redis-growth-call",
-                "Redis: guarded call with 1 000 000 records / with 1 000",
-                Unit.TIMES,
-                FLAT,
-                "call, many",
-                "call, few",
+                "redis-bytes-record",
+                "Redis: bytes per settled record with audit",
+                Unit.BYTES,
+                at_most(800),
+                "semel",
             ),
-            Row(
-                "redis-growth-replay",
-                "Redis: replay from the store with 1 000 000 records / with 1 000",
-                Unit.TIMES,
-                FLAT,
-                "replay, many",
-                "replay, few",
-            ),
-            Row(
-                "redis-growth-doubt",
-                "Redis: what is in doubt with 1 000 000 settled records / with 1 000",
-                Unit.TIMES,
-                FLAT,
-                "doubt, many",
-                "doubt, few",
-            ),
+            *map(_rival_size, ("exactly-once", "idemkit", "powertools")),
         ),
-        _growth,
-        operations=200,
-        quick_operations=10,
-        preparing="making a long history, which takes minutes",
+        _bytes,
+        operations=1,
+        quick_operations=1,
+        preparing="settling 20 000 calls of each",
         needs="redis",
     ),
 )

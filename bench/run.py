@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import sqlite3
+import sysconfig
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from bench.experiments import EXPERIMENTS
 from bench.figures import BenchReport, Row, figure
 from bench.plan import Experiment, ExperimentResources, RunResources
 from bench.servers import ServerMissing
-from bench.sides import Side
+from bench.sides import MissingSide, Side
 
 # Odd, so that the median is one of them; enough that a disturbed third does not move it.
 ROUNDS, QUICK_ROUNDS = 15, 2
@@ -58,8 +61,8 @@ def measure(
 
 def names() -> list[str]:
     """What `rows` may hold: experiments, single rows of them, and servers, for all that needs them."""
-    servers = dict.fromkeys(one.needs for one in EXPERIMENTS if one.needs)
-    return [*(name for one in EXPERIMENTS for name in (one.name, *(row.name for row in one.rows))), *servers]
+    each = (name for one in EXPERIMENTS for name in (one.name, *(row.name for row in one.rows)))
+    return list(dict.fromkeys([*each, *(one.needs for one in EXPERIMENTS if one.needs)]))
 
 
 def choose(rows: Sequence[str] | None) -> list[tuple[Experiment, tuple[Row, ...]]]:
@@ -100,8 +103,14 @@ def _measure_one(
         for side in experiment.sides(resources):
             opened.callback(side.close)
             sides.append(side)
+        missing = {side.name: side.why for side in sides if isinstance(side, MissingSide)}
+        sides = [side for side in sides if side.name not in missing]
         samples = _samples(sides, count, _rounds(report.quick), lambda: step(experiment.name))
-        report.figures.extend(figure(row, samples) for row in chosen_rows)
+        for row in chosen_rows:
+            if why := missing.get(row.side) or missing.get(row.against or ""):
+                report.left_out.append(f"The row {row.name} is left out. {why}")
+            else:
+                report.figures.append(figure(row, samples))
         report.did[experiment.name] = {side.name: side.did() for side in sides}
 
 
@@ -126,6 +135,7 @@ def machine(directory: str) -> dict[str, str]:
     cores = os.cpu_count() or 1
     facts = {
         "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "built with": build(platform.python_compiler(), sysconfig.get_config_vars()),
         "sqlite": sqlite3.sqlite_version,
         "system": f"{platform.system()} {platform.machine()}",
         "cores": str(cores),
@@ -137,6 +147,22 @@ def machine(directory: str) -> dict[str, str]:
         busy = " (busy: measure again when it is quiet)" if load > cores / 2 else ""
         facts["load before"] = f"{load:.1f}{busy}"
     return facts
+
+
+def build(compiler: str, config: Mapping[str, Any]) -> str:
+    """How the interpreter was built, which is worth a fifth of its speed."""
+    arguments, flags = str(config.get("CONFIG_ARGS") or ""), str(config.get("PY_CFLAGS") or "")
+    # The last one counts.
+    level = (re.findall(r"(?<!\S)-O\S*", flags) or ["optimisation unknown"])[-1]
+    return ", ".join(
+        (
+            compiler,
+            level,
+            "PGO" if "--enable-optimizations" in arguments else "no PGO",
+            "LTO" if "--with-lto" in arguments and "--with-lto=no" not in arguments else "no LTO",
+            "debug" if config.get("Py_DEBUG") else "no debug",
+        )
+    )
 
 
 def file_system(directory: str, mounts: str = "/proc/self/mounts") -> str:

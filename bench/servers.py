@@ -20,6 +20,9 @@ from typing import Any, Self
 
 from semel.kernel.clock import SYSTEM
 
+# Where `python -m bench…` finds the bench, wherever we were called from.
+REPOSITORY = Path(__file__).resolve().parent.parent
+
 USER, DATABASE = "semel", "postgres"
 
 # A server starts within a second; on a busy machine with a slow disk it takes longer.
@@ -120,8 +123,13 @@ class RedisServer(PrivateServer):
         except OSError:
             return False
 
-    def url(self, prefix: str, port: int | None = None) -> str:
-        return f"redis://127.0.0.1:{port or self.port}?prefix={prefix}"
+    @property
+    def address(self) -> str:
+        """For whoever knows nothing of our prefixes."""
+        return f"redis://127.0.0.1:{self.port}"
+
+    def url(self, prefix: str) -> str:
+        return f"{self.address}?prefix={prefix}"
 
     @staticmethod
     def described() -> str:
@@ -167,12 +175,12 @@ class PostgresServer(PrivateServer):
         asking = [str(self.binaries / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
         return subprocess.run(asking, check=False).returncode == 0
 
-    def url(self, schema: str, port: int | None = None) -> str:
-        return f"postgresql://{USER}@127.0.0.1:{port or self.port}/{DATABASE}?schema={schema}"
+    def url(self, schema: str) -> str:
+        return f"postgresql://{USER}@127.0.0.1:{self.port}/{DATABASE}?schema={schema}"
 
-    def conninfo(self, schema: str, port: int | None = None) -> str:
+    def conninfo(self, schema: str) -> str:
         """For whoever works on the store's tables by hand."""
-        where = f"host=127.0.0.1 port={port or self.port} user={USER} dbname={DATABASE}"
+        where = f"host=127.0.0.1 port={self.port} user={USER} dbname={DATABASE}"
         return f"{where} options='-c search_path={schema}'"
 
     @staticmethod

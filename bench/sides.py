@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import count as counting
 from time import perf_counter
 from typing import Any, Protocol
 
-import semel
-from bench import by_hand, workload
+from bench import bare, workload
 from semel.call.cache import SettledCache
-from semel.kernel.clock import SYSTEM
-from semel.kernel.record import State
+from semel.kernel.record import UNSETTLED, State
 from semel.ledger.ledger import Ledger
 from semel.stores.base import CountRecords, ListRecords, ReadEvents
 
@@ -30,6 +28,39 @@ class Side(Protocol):
         """What the rounds left behind, read back from where it was written."""
 
     def close(self) -> None: ...
+
+
+@dataclass
+class MissingSide:
+    """A side that is not here: the rows that need it say why, and the others are measured."""
+
+    name: str
+    why: str
+
+    def round(self, count: int) -> float:
+        raise NotImplementedError(self.why)
+
+    def did(self) -> dict[str, int]:
+        return {}
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+class Size:
+    """A number of bytes that is the same in each round."""
+
+    def __init__(self, name: str, size: float, **did: int) -> None:
+        self.name, self._size, self._did = name, size, did
+
+    def round(self, count: int) -> float:  # noqa: ARG002  # a side's signature
+        return self._size
+
+    def did(self) -> dict[str, int]:
+        return self._did
+
+    def close(self) -> None:
+        pass
 
 
 class Ledgered:
@@ -80,55 +111,42 @@ class OldCalls(SyncCalls):
         return {"calls": self.calls, "settled": self.ledger.store.ask(CountRecords()).get(State.DONE, 0)}
 
 
-class Doubts(Ledgered):
-    """Looks at what is in doubt, as a prober takes one every two seconds."""
+class UnsettledLists(Ledgered):
+    """Lists of what is not settled: some records are in doubt, all the others of the store are done."""
 
     IN_DOUBT = 20
-    _QUERY = ListRecords("default", states=frozenset((State.IN_DOUBT,)), limit=200)
+    _QUERY = ListRecords("default", states=UNSETTLED, limit=200)
 
     def __init__(self, name: str, ledger: Ledger) -> None:
         super().__init__(name, ledger)
         workload.leave_in_doubt(ledger.store, self.IN_DOUBT)
-        self._seen = 0
+        self._listed = 0
 
     def round(self, count: int) -> float:
         began = perf_counter()
         for _ in range(count):
-            self._seen += len(self.ledger.store.ask(self._QUERY))
+            self._listed += len(self.ledger.store.ask(self._QUERY))
         self.calls += count
         return (perf_counter() - began) / count
 
     def did(self) -> dict[str, int]:
-        return {"looks": self.calls, "seen": self._seen}
+        return {"lists": self.calls, "listed": self._listed}
 
 
-class FreshCalls:
-    """Guarded calls on a memory store that held `size` records when the round began."""
-
-    def __init__(self, name: str, size: int) -> None:
-        self.name, self._size = name, size
-        self._last: SyncCalls | None = None
-
-    def round(self, count: int) -> float:
-        self.close()
-        self._last = SyncCalls(self.name, semel.open("memory://"))
-        self._last.round(self._size)  # and by the way its background thread is running
-        return self._last.round(count)
-
-    def did(self) -> dict[str, int]:
-        return self._last.did() if self._last else {}
-
-    def close(self) -> None:
-        if self._last is not None:
-            self._last.close()
-
-
-def timed_refunds(count: int) -> float:
+def timed_refunds(count: int, refund: Callable[..., Any] = workload.refund) -> float:
     ids = [f"p-{number:06}" for number in range(count)]
-    refund: Any = workload.refund  # callers leave the key out, which its type does not know
     began = perf_counter()
     for payment_id in ids:
         refund(payment_id=payment_id, amount_minor=1_400_000, reason="damaged")
+    return (perf_counter() - began) / count
+
+
+def timed_replays(count: int, tool: Callable[..., Any], arguments: dict[str, Any]) -> float:
+    """Repeats of a call that is made first."""
+    tool(**arguments)
+    began = perf_counter()
+    for _ in range(count):
+        tool(**arguments)
     return (perf_counter() - began) / count
 
 
@@ -141,15 +159,10 @@ class CachedReplays(Ledgered):
         self._replays = 0
 
     def round(self, count: int) -> float:
-        tool, arguments = self._tool, self._arguments
         self.calls += 1
         self._replays += count
         with self.step():
-            tool(**arguments)
-            began = perf_counter()
-            for _ in range(count):
-                tool(**arguments)
-            return (perf_counter() - began) / count
+            return timed_replays(count, self._tool, self._arguments)
 
     def did(self) -> dict[str, int]:
         return super().did() | {"replays": self._replays}
@@ -162,11 +175,8 @@ class StoreReplays(Ledgered):
         super().__init__(name, ledger)
         self._keys = self.calls = keys
         self._replays = 0
-        self._settle_first()
-
-    def _settle_first(self) -> None:
         with self._settled():
-            timed_refunds(self._keys)
+            timed_refunds(keys)
 
     def _settled(self) -> Any:
         return self.ledger.step(conversation="settled", step="refund-1")
@@ -187,6 +197,47 @@ class StoreReplays(Ledgered):
         return {"calls": self.calls, "settled": settled, "replays": self._replays}
 
 
+class BareCalls:
+    """Calls without layers (bare.py), one after the other."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self._rounds, self._calls, self._replays = name, counting(), 0, 0
+        self._bare = bare.Bare()
+
+    def step(self) -> bare.BareStep:
+        return bare.BareStep(f"round-{next(self._rounds)}", "refund-1", "support-bot")
+
+    def round(self, count: int) -> float:
+        self._calls += count
+        with self.step():
+            return timed_refunds(count, self._bare.refund)
+
+    def did(self) -> dict[str, int]:
+        settled = sum(record["state"] == "done" for record in self._bare.records.values())
+        events = sum(event[6] != "dedup_hit" for event in self._bare.events)
+        return {"calls": self._calls, "settled": settled, "events": events}
+
+    def close(self) -> None:
+        self._bare.close()
+
+
+class BareReplays(BareCalls):
+    """Repeats of one settled call without layers."""
+
+    def __init__(self, name: str, tool: str, **arguments: Any) -> None:
+        super().__init__(name)
+        self._tool, self._arguments = getattr(self._bare, tool), arguments
+
+    def round(self, count: int) -> float:
+        self._calls += 1
+        self._replays += count
+        with self.step():
+            return timed_replays(count, self._tool, self._arguments)
+
+    def did(self) -> dict[str, int]:
+        return super().did() | {"replays": self._replays}
+
+
 class AsyncCalls(Ledgered):
     """Guarded calls of so many tasks on one event loop, each task one call after the other."""
 
@@ -205,34 +256,6 @@ class AsyncCalls(Ledgered):
         began = perf_counter()
         await asyncio.gather(*(_refunds(step, each) for step in steps))
         return perf_counter() - began
-
-    def close(self) -> None:
-        self._runner.close()
-        super().close()
-
-
-class AsyncStoreReplays(StoreReplays):
-    """The same by one task on an event loop."""
-
-    def __init__(self, name: str, ledger: Ledger, keys: int) -> None:
-        self._runner = asyncio.Runner()
-        super().__init__(name, ledger, keys)
-
-    def _settle_first(self) -> None:
-        self._runner.run(_refunds(self._settled(), self._keys))
-
-    def round(self, count: int) -> float:
-        self._replays += count
-        return self._runner.run(self._all(count)) / count
-
-    async def _all(self, count: int) -> float:
-        took = 0.0
-        for start in range(0, count, self._keys):
-            self.ledger.cache = SettledCache()
-            began = perf_counter()
-            await _refunds(self._settled(), min(self._keys, count - start))
-            took += perf_counter() - began
-        return took
 
     def close(self) -> None:
         self._runner.close()
@@ -276,48 +299,3 @@ def _run(ready: threading.Barrier, step: Any, count: int) -> None:
     ready.wait()
     with step:
         timed_refunds(count)
-
-
-class HeldLoop(AsyncCalls):
-    """The longest pause of an event loop while its guarded call waits for a database that another holds.
-
-    Another connection takes the write lock for HELD_S. A loop that is blocked by its call stands still for as
-    long; one that is not goes on ticking.
-    """
-
-    HELD_S = 0.2
-    _TICK_S = 0.001
-
-    def __init__(self, name: str, path: str) -> None:
-        super().__init__(name, semel.open(f"sqlite:///{path}"))
-        self._other = by_hand.connect(path)
-
-    def round(self, count: int) -> float:
-        super().round(1)  # threads run and statements are prepared before it counts
-        return max(self._runner.run(self._longest_pause()) for _ in range(count))
-
-    async def _longest_pause(self) -> float:
-        self.calls += 1
-        self._other.execute("BEGIN IMMEDIATE")
-        # From a thread: a loop that stands still could not even let go.
-        release = threading.Timer(self.HELD_S, self._other.execute, ("COMMIT",))
-        release.start()
-        call = asyncio.ensure_future(_refunds(self.step(), 1))
-        longest, last = 0.0, perf_counter()
-        while not call.done():
-            await SYSTEM.asleep(self._TICK_S)
-            now = perf_counter()
-            longest, last = max(longest, now - last), now
-        await call
-        release.join()
-        return longest
-
-    def close(self) -> None:
-        _close_quietly(self._other)
-        super().close()
-
-
-def _close_quietly(connection: sqlite3.Connection) -> None:
-    if connection.in_transaction:
-        connection.execute("ROLLBACK")
-    connection.close()

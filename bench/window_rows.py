@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 from time import perf_counter
 
-from bench.figures import Row, Unit, at_most
+from bench.figures import Row, Unit, alone, at_most, times
 from bench.plan import Experiment, ExperimentResources
-from bench.sides import Side
+from bench.sides import Side, Size
 from semel.lab.runbooks import entity_traffic as traffic
-
-# What is left when a table outgrows the processor's caches.
-FLAT = at_most(2)
 
 
 class Pushes:
@@ -34,22 +32,6 @@ class Pushes:
 
     def did(self) -> dict[str, int]:
         return {"pushes": self._next - self._keys, "live keys": len(self._window)}
-
-    def close(self) -> None:
-        pass
-
-
-class Size:
-    """A number of bytes that is the same in each round."""
-
-    def __init__(self, name: str, size: float, **did: int) -> None:
-        self.name, self._size, self._did = name, size, did
-
-    def round(self, count: int) -> float:  # noqa: ARG002  # a side's signature
-        return self._size
-
-    def did(self) -> dict[str, int]:
-        return self._did
 
     def close(self) -> None:
         pass
@@ -82,24 +64,22 @@ def _years(resources: ExperimentResources) -> Iterator[Side]:
 
 
 def _push_row(name: str, keys: str, side: str) -> Row:
-    return Row(f"window-push-{name}", f"window: push with {keys} live keys", Unit.MICROSECONDS, None, side)
+    return alone(f"window-push-{name}", f"window: push with {keys} live keys", Unit.MICROSECONDS, side)
 
 
 def _years_rows(kind: str) -> tuple[Row, Row]:
     what = f"three years of {kind} traffic"
     window, forever = f"{kind}, window", f"{kind}, map"
+    work = f"window: a map that never forgets / the window, after {what}"
     return (
-        Row(f"window-years-{kind}", f"window: state after {what}", Unit.BYTES, None, window),
-        Row(
-            f"window-years-{kind}-map",
-            f"window: a map that never forgets / the window, after {what}",
-            Unit.TIMES,
-            None,
-            forever,
-            window,
-        ),
+        alone(f"window-years-{kind}", f"window: state after {what}", Unit.BYTES, window),
+        times(f"window-years-{kind}-map", work, None, forever, window),
     )
 
+
+_FLAT_ROW = times(
+    "window-flat", "window: push with 1 000 000 live keys / with 1 000", at_most(2), "many", "few"
+)
 
 EXPERIMENTS: tuple[Experiment, ...] = (
     Experiment(
@@ -108,14 +88,8 @@ EXPERIMENTS: tuple[Experiment, ...] = (
             _push_row("few", "1 000", "few"),
             _push_row("more", "100 000", "more"),
             _push_row("many", "1 000 000", "many"),
-            Row(
-                "window-flat",
-                "window: push with 1 000 000 live keys / with 1 000",
-                Unit.TIMES,
-                FLAT,
-                "many",
-                "few",
-            ),
+            # What is left when a table outgrows the processor's caches.
+            replace(_FLAT_ROW, extra=True),
         ),
         _pushes,
         operations=10_000,
@@ -125,15 +99,9 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     Experiment(
         "window-size",
         (
-            Row(
-                "window-memory", "window: memory per live key, its text included", Unit.BYTES, None, "memory"
-            ),
-            Row(
-                "window-state",
-                "window: state per live key as JSON, its text included",
-                Unit.BYTES,
-                None,
-                "state",
+            alone("window-memory", "window: memory per live key, its text included", Unit.BYTES, "memory"),
+            alone(
+                "window-state", "window: state per live key as JSON, its text included", Unit.BYTES, "state"
             ),
         ),
         _sizes,

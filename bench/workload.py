@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from semel.call.declare import tool_contract
 from semel.kernel.clock import SYSTEM
 from semel.kernel.keys import Key
-from semel.kernel.record import Address, CallRequest, Claim, Park, Settle, State
+from semel.kernel.record import Address, CallRequest, Claim, Park
 from semel.stores.base import SealEvents, Store
 
 # What the tools did, so that a run can prove that it measured effects and not refusals. A list, because
@@ -69,27 +69,9 @@ def pay(payment_id: str) -> Receipt:
     return RECEIPT
 
 
-@tool_contract(name="note", class_="write-non-idempotent")
-def note(payment_id: str) -> dict[str, str]:
-    effects.append(payment_id)
-    return {"note_id": payment_id}
-
-
 # --- history --------------------------------------------------------------------------------------
 
-_LEASE_US, _WINDOW_US = 60_000_000, 86_400_000_000
-
-
-def remember(store: Store, count: int) -> None:
-    """So many settled records more, by the store's own commands: what calls leave, without the calls."""
-    for _ in range(count):
-        key = (SYSTEM.token() + SYSTEM.token()).hex()
-        at, token = Address("default", "tool", key), SYSTEM.token()
-        request = CallRequest(
-            at, "rec_" + token.hex(), "refund", "2.1.0", token + token, b"{}", "{}", "history", "[]", "", ""
-        )
-        store.perform(Claim(request, token, _LEASE_US))
-        store.perform(Settle(at, token, State.DONE, b'{"refund_id":"r"}', _WINDOW_US))
+_LEASE_US = 60_000_000
 
 
 def leave_in_doubt(store: Store, count: int) -> None:

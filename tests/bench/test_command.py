@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bench.__main__ import main
-from bench.distance import REPOSITORY
+from bench.servers import REPOSITORY
 
 
 def run(*words: str) -> Result:
@@ -29,15 +29,25 @@ def test_the_bench_answers_with_json(tmp_path: Path) -> None:
     assert result.exit_code == 0
     answer = json.loads(result.stdout)
     assert answer["comparable"] is False
-    assert answer["figures"][0]["row"] == "memory-call"
+    assert answer["figures"][0]["row"] == "memory-call-bare"
 
 
-def test_the_bench_answers_with_the_table_of_the_readme(tmp_path: Path) -> None:
-    result = run("--quick", "--rows", "memory-call , cache-plain", "--dir", str(tmp_path), "--markdown")
+def test_the_bench_answers_with_the_table_of_its_page(tmp_path: Path) -> None:
+    result = run("--quick", "--rows", "cache-plain , cache-rich", "--dir", str(tmp_path), "--markdown")
     assert result.exit_code == 0
     heading, _, *lines = result.stdout.splitlines()
     assert heading == "| work | goal | here | |"
     assert [line.startswith("| ") for line in lines[:3]] == [True, True, False]
+
+
+def test_what_was_measured_earlier_is_shown_and_drawn_again(tmp_path: Path) -> None:
+    kept, drawn = tmp_path / "kept.json", tmp_path / "drawn.svg"
+    kept.write_text(run("--quick", "--rows", "cache", "--dir", str(tmp_path), "--json").stdout)
+    result = run("--from", str(kept), "--markdown", "--picture", str(drawn))
+    assert result.exit_code == 0, result.output
+    assert "replays of a rich model" in result.stdout
+    assert "(drawn.svg)" in result.stdout
+    assert drawn.read_text().startswith("<svg ")
 
 
 def test_files_may_be_made_in_a_directory_that_is_named_from_here(
@@ -46,7 +56,7 @@ def test_files_may_be_made_in_a_directory_that_is_named_from_here(
     """The processes that the bench starts are not where we are."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path)
-    result = run("--quick", "--rows", "gateway-sqlite", "--dir", "here", "--json")
+    result = run("--quick", "--rows", "gateway-start", "--dir", "here", "--json")
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["left_out"] == []
 
