@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from semel.audit.events import Event
@@ -55,14 +54,33 @@ class DocumentStore:
         self._learn(scanned.now_us)
         return scanned
 
-    async def page(self, query: Scan) -> list[Document]:
+    async def page(
+        self, tenant: str, indexes: Sequence[str], limit: int, after: tuple[int, str] | None
+    ) -> list[Document]:
         """Part of a list: fewer than were asked for where they are large (semel.flow.values.next_after)."""
-        first = list((await self.scan(replace(query, limit=min(query.limit, _FIRST)))).documents)
-        if len(first) < _FIRST or is_heavy(first) or query.limit <= _FIRST:
+        first = await self.newest(tenant, indexes, min(limit, _FIRST), after)
+        if len(first) < _FIRST or is_heavy(first) or limit <= _FIRST:
             return cut(first)
-        after, left = position_of(first[-1], query.index), query.limit - len(first)
-        rest = (await self.scan(replace(query, limit=left, after=after))).documents
-        return cut([*first, *rest])
+        rest_after, left = position_of(first[-1], *indexes), limit - len(first)
+        return cut([*first, *await self.newest(tenant, indexes, left, rest_after)])
+
+    async def newest(
+        self, tenant: str, indexes: Sequence[str], limit: int, after: tuple[int, str] | None
+    ) -> list[Document]:
+        """Documents that stand in any of the indexes, newest first, each once.
+
+        The indexes are read in their order: what moves from one to a later one meanwhile is not missed, and
+        is told as the later reading has it.
+        """
+        if len(indexes) == 1:
+            return list(
+                (await self.scan(Scan(tenant, indexes[0], limit, newest=True, after=after))).documents
+            )
+        found: dict[str, Document] = {}
+        for index in indexes:
+            scanned = await self.scan(Scan(tenant, index, limit, newest=True, after=after))
+            found.update((document.id, document) for document in scanned.documents)
+        return sorted(found.values(), key=lambda each: position_of(each, *indexes), reverse=True)[:limit]
 
     async def commit(
         self,
