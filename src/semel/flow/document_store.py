@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
 
 from semel.audit.events import Event
 from semel.errors import StoreUnavailable
 from semel.flow.storage import Storage
 from semel.flow.values import cut, is_heavy, position_of
-from semel.questions.job_index import OUTBOX
+from semel.questions.job_index import is_message
 from semel.stores import inquiry
 from semel.stores.base import Query, Store
 from semel.stores.documents import Capacity, Commit, Committed, Document, Draft, Fetch, Scan, Scanned
@@ -24,6 +25,40 @@ _FIRST = 16
 _TRIES = 2
 
 
+_NONE_SENT: dict[str, float] = {}
+
+
+class MessagesOnTheirWay(Protocol):
+    """Who sends what commits have written (semel.flow.outbox)."""
+
+    def written(self, tenant: str, messages: Sequence[Draft]) -> None:
+        """These messages are in the store."""
+
+    def take_along(self, tenant: str) -> dict[str, float]:
+        """Ids of messages that were sent, for the tenant's next commit to drop besides."""
+
+    def not_forgotten(self, tenant: str, taken: dict[str, float]) -> None:
+        """Those are perhaps not dropped: the commit was refused, or nobody knows."""
+
+
+class LeftToOthers:
+    """Nobody here sends them; `wake(tenant)` hears that there are some."""
+
+    def __init__(self, wake: Callable[[str], None] = lambda _: None) -> None:
+        self._wake = wake
+
+    def written(self, tenant: str, messages: Sequence[Draft]) -> None:
+        del messages
+        self._wake(tenant)
+
+    def take_along(self, tenant: str) -> dict[str, float]:
+        del tenant
+        return _NONE_SENT
+
+    def not_forgotten(self, tenant: str, taken: dict[str, float]) -> None:
+        del tenant, taken
+
+
 class DocumentStore:
     """The documents of a store, for any tenant. `bytes_max` is how many of them a tenant may keep."""
 
@@ -31,7 +66,7 @@ class DocumentStore:
         self.store = store
         self.storage = Storage(self, bytes_max)
         self.clock = store.clock
-        self.nudge: Callable[[str], None] = lambda _: None  # called when a tenant has something to send
+        self.messages: MessagesOnTheirWay = LeftToOthers()
         self._ahead_us: int | None = None  # the store's clock, against the monotonic one here
 
     async def now_us(self) -> int:
@@ -95,14 +130,24 @@ class DocumentStore:
         return await self.write(Commit(tenant, tag or self.new_tag(), expect, put, drop, capacity, events))
 
     async def write(self, commit: Commit) -> Committed:
-        committed = await self._insist(commit)
+        # A commit without drafts leaves no tag behind: what it drops is its own business.
+        taken = self.messages.take_along(commit.tenant) if commit.put else _NONE_SENT
+        committed = await (self._insist(commit) if not taken else self._write_along(commit, taken))
         self._learn(committed.now_us)
-        if committed.done:
+        if committed.done and commit.put:
             self.storage.wrote(commit.tenant, commit.put)
-        if committed.done and any(
-            entry.index_name == OUTBOX for draft in commit.put for entry in draft.entries
-        ):
-            self.nudge(commit.tenant)
+            if messages := [draft for draft in commit.put if is_message(draft.id)]:
+                self.messages.written(commit.tenant, messages)
+        return committed
+
+    async def _write_along(self, commit: Commit, taken: dict[str, float]) -> Committed:
+        done = False
+        try:
+            committed = await self._insist(replace(commit, drop=(*commit.drop, *taken)))
+            done = committed.done
+        finally:
+            if not done:
+                self.messages.not_forgotten(commit.tenant, taken)
         return committed
 
     async def carry_out(self, queries: Inquiry[T]) -> T:
