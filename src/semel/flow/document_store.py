@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from semel.audit.events import Event
@@ -20,9 +19,6 @@ T = TypeVar("T")
 
 # Of a page, read first: they tell whether the others are large too.
 _FIRST = 16
-
-# A reply may be lost together with its connection: the same commit is asked once more on another.
-_TRIES = 2
 
 
 _NONE_SENT: dict[str, float] = {}
@@ -143,7 +139,17 @@ class DocumentStore:
     async def _write_along(self, commit: Commit, taken: dict[str, float]) -> Committed:
         done = False
         try:
-            committed = await self._insist(replace(commit, drop=(*commit.drop, *taken)))
+            committed = await self._insist(
+                Commit(
+                    commit.tenant,
+                    commit.tag,
+                    commit.expect,
+                    commit.put,
+                    (*commit.drop, *taken),
+                    commit.capacity,
+                    commit.events,
+                )
+            )
             done = committed.done
         finally:
             if not done:
@@ -165,12 +171,11 @@ class DocumentStore:
         return inquiry.new_tag(self.clock)
 
     async def _insist(self, commit: Commit) -> Committed:
-        for _ in range(_TRIES - 1):
-            try:
-                return await self.ask(commit)
-            except StoreUnavailable:
-                pass  # perhaps only the reply was lost; the tag makes asking again harmless
-        return await self.ask(commit)
+        try:
+            return await self.store.aask(commit)
+        except StoreUnavailable:
+            # A reply may be lost together with its connection: the tag makes asking again harmless.
+            return await self.store.aask(commit)
 
     async def ask(self, query: Query[T]) -> T:
         return await self.store.aask(query)

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from semel.errors import SemelError
+from semel.flow.bus.base import TAKEN
 from semel.flow.document_store import DocumentStore
 from semel.questions import job_index
 from semel.questions.job import Message, message_of
@@ -117,12 +118,27 @@ class Outbox:
     async def _send_fresh(self) -> None:
         """What this process wrote is sent; what the bus does not take is left to the next look round."""
         fresh, self._fresh = self._fresh, []
-        sending = (self._send_written(tenant, message) for tenant, message in fresh)
-        await asyncio.gather(*sending, return_exceptions=True)
+        sending = [self._sending(tenant, message) for tenant, message in fresh]
+        if waiting := [each for each in sending if each is not None]:
+            await asyncio.gather(*waiting, return_exceptions=True)
 
-    async def _send_written(self, tenant: str, message: Draft) -> None:
-        await self._send_one(message)
+    def _sending(self, tenant: str, message: Draft) -> Awaitable[None] | None:
+        """What is left to wait for."""
+        try:
+            sending = self._send(message_of(message.body))
+        except SemelError:
+            return None
+        if sending is TAKEN:
+            self._was_sent(tenant, message)
+            return None
+        return self._send_written(tenant, message, sending)
+
+    async def _send_written(self, tenant: str, message: Draft, sending: Awaitable[None]) -> None:
+        await sending
         # At once, because the process may be asked to stop while it waits for the others.
+        self._was_sent(tenant, message)
+
+    def _was_sent(self, tenant: str, message: Draft) -> None:
         self._sent.setdefault(tenant, {})[message.id] = self._document_store.clock.monotonic()
 
     async def _send_all(self, messages: Sequence[Document | Draft]) -> list[str]:

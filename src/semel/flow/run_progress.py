@@ -110,7 +110,8 @@ def begin(change: Change, run: Run) -> None:
     change.run = replace(run, seq=1)
     change.note_run(events.STARTED, run.submitted_by, f"rerun of {run.rerun_of}" if run.rerun_of else "")
     change.announce_run("run.started", f"{change.tenant}:{run.run_id}:started")
-    _go_on(change)
+    if run.steps:
+        _go_on(change)
 
 
 def end_step(change: Change, step_id: str, status: str) -> None:

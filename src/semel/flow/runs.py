@@ -232,8 +232,10 @@ def _first_event(run: Run) -> Document:
 
 def _copied_too_often(workflow: Workflow, body: Any) -> Problem | None:
     """Each step without an input of its own gets the run's: a large one times many steps is refused."""
+    if not isinstance(body, LargeJson):
+        return None
     copies = 1 + sum(not step.own_input for step in workflow.steps)
-    if not isinstance(body, LargeJson) or copies * len(body.json) <= COPIES_BYTES_MAX:
+    if copies * len(body.json) <= COPIES_BYTES_MAX:
         return None
     return Problem(
         "body_too_large",
