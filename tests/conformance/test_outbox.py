@@ -140,6 +140,37 @@ async def test_a_commit_whose_reply_is_lost_may_forget_a_message_and_nobody_send
 
 
 @played
+async def test_while_the_store_is_away_it_is_asked_once_in_a_while_and_nothing_is_sent_again(
+    world: World, clock: FakeClock
+) -> None:
+    class Away(Heard):
+        away = False
+
+        async def aask(self, query: Query[T]) -> T:
+            if self.away:
+                self.queries.append(query)
+                raise StoreUnavailable("It is away.")
+            return await super().aask(query)
+
+    store = Away(world.store(clock))
+    flow = world.flow(clock, wrap=lambda _: store)
+    await create(flow)
+    await flow.outbox.pass_on()
+    clock.advance(0.5)
+    store.away = True
+    store.queries.clear()
+    with pytest.raises(StoreUnavailable):
+        await flow.outbox.pass_on()
+    for _ in range(10):
+        await flow.outbox.pass_on()
+    assert len(store.of(Commit)) == 2  # one, and once more should its reply be lost
+    store.away = False
+    clock.advance(2)
+    await flow.outbox.pass_on()
+    assert (await unsent(flow), len(world.sent)) == (0, 1)
+
+
+@played
 async def test_what_the_bus_does_not_take_stays_until_a_look_round_sends_it(
     world: World, clock: FakeClock
 ) -> None:

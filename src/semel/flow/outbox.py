@@ -34,6 +34,9 @@ _LINGER_S = 0.2
 # How old a message is before others than its writer look at it: to send it takes less, and to forget it.
 _LEFT_US = 500_000
 
+# Until what could not be forgotten is tried again.
+_AGAIN_S = 1.0
+
 # Written and not yet sent, in memory. Beyond, they are left to the look round.
 _FRESH_MAX = 10_000
 
@@ -111,7 +114,7 @@ class Outbox:
 
     async def pass_on(self) -> None:
         """What was written here is sent, and what was sent a while ago is forgotten."""
-        while self._fresh:
+        if self._fresh:
             await self._send_fresh()
         await self._forget(self._document_store.clock.monotonic() - _LINGER_S)
 
@@ -167,7 +170,9 @@ class Outbox:
             try:
                 await self._document_store.commit(tenant, {}, drop=ids[:_BATCH])
             except BaseException:
-                self.not_forgotten(tenant, taken)
+                # Not at once: the store is away, for all tenants.
+                later = self._document_store.clock.monotonic() + _AGAIN_S
+                self.not_forgotten(tenant, dict.fromkeys(taken, later))
                 raise
             if len(ids) > _BATCH:
                 self.not_forgotten(tenant, {id_: taken[id_] for id_ in ids[_BATCH:]})
