@@ -43,7 +43,10 @@ T = TypeVar("T")
 _PAGE = 200
 
 # Every tenant that has used the store has an entry in one of these, or a record that is not settled.
-_INDEXES = (TOOLS, AGES, DEAD, indexes.RUNS, job_index.JOBS, KEYS, job_index.APPROVALS, indexes.WORKFLOWS)
+_INDEXES = (
+    TOOLS, AGES, DEAD, indexes.RUNS, indexes.SLOTS, indexes.WORKFLOWS, job_index.JOBS, job_index.APPROVALS,
+    *KEYS,
+)  # fmt: skip
 
 # Above every score: nothing in the index is left out.
 _ANY_SCORE = (1 << 53) - 1

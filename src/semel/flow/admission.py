@@ -20,7 +20,7 @@ from semel.flow.values import Caller, JsonAnswer, written
 from semel.flow.workflows import AdmissionRules, Workflows
 from semel.kernel.answers import RunStartedJson
 from semel.ledger.request_keys import KeyRecord
-from semel.stores.documents import Capacity, Committed, Draft
+from semel.stores.documents import Capacity, Commit, Committed, Draft
 
 # How often a definition may change, or a key lapse, under one request.
 _TRIES = 20
@@ -124,8 +124,10 @@ class Admission:
         return Plan(answer, run.run_id, key_id, expect, put, capacity, events)
 
     async def commit(self, start: Start, plan: Plan) -> Committed:
-        return await self.document_store.commit(
-            start.caller.tenant, plan.expect, plan.put, capacity=plan.capacity, events=plan.events
+        # The run's id is as fresh as any tag: it was drawn for this plan.
+        tag = plan.run_id.removeprefix("run_")
+        return await self.document_store.write(
+            Commit(start.caller.tenant, tag, plan.expect, plan.put, (), plan.capacity, plan.events)
         )
 
     def _key_record(self, start: Start, now_us: int, answer: bytes, run_id: str) -> KeyRecord:

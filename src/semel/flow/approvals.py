@@ -25,11 +25,11 @@ class JobApprovals:
         self, tenant: str, status: str | None, after: tuple[int, str] | None, limit: int
     ) -> Page[ApprovalJson]:
         index = job_index.approvals(status)
-        documents = await self._document_store.page(Scan(tenant, index, limit, newest=True, after=after))
+        documents = await self._document_store.page(tenant, (index,), limit, after)
         now_us = await self._document_store.now_us()
         items = [views.approval(job_of(each.body), now_us) for each in documents]
         kept = [item for item in items if status in (None, item["status"])]
-        return Page(kept, next_after(documents, index, limit))
+        return Page(kept, next_after(documents, limit, index))
 
     async def get(self, tenant: str, job_id: str) -> ApprovalJson:
         snapshot = await self._look(tenant, job_id)

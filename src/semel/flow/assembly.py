@@ -63,7 +63,7 @@ class Flow:
         self.job_admin = JobAdmin(self.document_store, policy.kept_us)
         self.approvals = JobApprovals(self.document_store, policy.kept_us)
         self.outbox = Outbox(self.document_store, send)
-        self.document_store.nudge = self.outbox.nudge
+        self.document_store.messages = self.outbox
         self.catalogue = ToolCatalogue(self.document_store)
         self.dead_letters = DeadLetters(self.document_store, self.keys)
         self.upkeep = Upkeep(self.document_store, policy.kept_us)

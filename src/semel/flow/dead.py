@@ -69,7 +69,7 @@ class DeadLetters:
         """Newest first."""
         scanned = await self._document_store.scan(Scan(tenant, DEAD, limit, newest=True, after=after))
         documents = list(scanned.documents)
-        return Page([view(letter_of(each.body)) for each in documents], next_after(documents, DEAD, limit))
+        return Page([view(letter_of(each.body)) for each in documents], next_after(documents, limit, DEAD))
 
     async def get(self, tenant: str, id_: str) -> DeadLetterJson:
         return view(letter_of((await self._document(tenant, id_)).body))

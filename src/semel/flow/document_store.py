@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 from semel.audit.events import Event
 from semel.errors import StoreUnavailable
 from semel.flow.storage import Storage
 from semel.flow.values import cut, is_heavy, position_of
-from semel.questions.job_index import OUTBOX
+from semel.questions.job_index import is_message
 from semel.stores import inquiry
 from semel.stores.base import Query, Store
 from semel.stores.documents import Capacity, Commit, Committed, Document, Draft, Fetch, Scan, Scanned
@@ -21,8 +20,39 @@ T = TypeVar("T")
 # Of a page, read first: they tell whether the others are large too.
 _FIRST = 16
 
-# A reply may be lost together with its connection: the same commit is asked once more on another.
-_TRIES = 2
+
+_NONE_SENT: dict[str, float] = {}
+
+
+class MessagesOnTheirWay(Protocol):
+    """Who sends what commits have written (semel.flow.outbox)."""
+
+    def written(self, tenant: str, messages: Sequence[Draft]) -> None:
+        """These messages are in the store."""
+
+    def take_along(self, tenant: str) -> dict[str, float]:
+        """Ids of messages that were sent, for the tenant's next commit to drop besides."""
+
+    def not_forgotten(self, tenant: str, taken: dict[str, float]) -> None:
+        """Those are perhaps not dropped: the commit was refused, or nobody knows."""
+
+
+class LeftToOthers:
+    """Nobody here sends them; `wake(tenant)` hears that there are some."""
+
+    def __init__(self, wake: Callable[[str], None] = lambda _: None) -> None:
+        self._wake = wake
+
+    def written(self, tenant: str, messages: Sequence[Draft]) -> None:
+        del messages
+        self._wake(tenant)
+
+    def take_along(self, tenant: str) -> dict[str, float]:
+        del tenant
+        return _NONE_SENT
+
+    def not_forgotten(self, tenant: str, taken: dict[str, float]) -> None:
+        del tenant, taken
 
 
 class DocumentStore:
@@ -32,7 +62,7 @@ class DocumentStore:
         self.store = store
         self.storage = Storage(self, bytes_max)
         self.clock = store.clock
-        self.nudge: Callable[[str], None] = lambda _: None  # called when a tenant has something to send
+        self.messages: MessagesOnTheirWay = LeftToOthers()
         self._ahead_us: int | None = None  # the store's clock, against the monotonic one here
 
     async def now_us(self) -> int:
@@ -55,14 +85,33 @@ class DocumentStore:
         self._learn(scanned.now_us)
         return scanned
 
-    async def page(self, query: Scan) -> list[Document]:
+    async def page(
+        self, tenant: str, indexes: Sequence[str], limit: int, after: tuple[int, str] | None
+    ) -> list[Document]:
         """Part of a list: fewer than were asked for where they are large (semel.flow.values.next_after)."""
-        first = list((await self.scan(replace(query, limit=min(query.limit, _FIRST)))).documents)
-        if len(first) < _FIRST or is_heavy(first) or query.limit <= _FIRST:
+        first = await self.newest(tenant, indexes, min(limit, _FIRST), after)
+        if len(first) < _FIRST or is_heavy(first) or limit <= _FIRST:
             return cut(first)
-        after, left = position_of(first[-1], query.index), query.limit - len(first)
-        rest = (await self.scan(replace(query, limit=left, after=after))).documents
-        return cut([*first, *rest])
+        rest_after, left = position_of(first[-1], *indexes), limit - len(first)
+        return cut([*first, *await self.newest(tenant, indexes, left, rest_after)])
+
+    async def newest(
+        self, tenant: str, indexes: Sequence[str], limit: int, after: tuple[int, str] | None
+    ) -> list[Document]:
+        """Documents that stand in any of the indexes, newest first, each once.
+
+        The indexes are read in their order: what moves from one to a later one meanwhile is not missed, and
+        is told as the later reading has it.
+        """
+        if len(indexes) == 1:
+            return list(
+                (await self.scan(Scan(tenant, indexes[0], limit, newest=True, after=after))).documents
+            )
+        found: dict[str, Document] = {}
+        for index in indexes:
+            scanned = await self.scan(Scan(tenant, index, limit, newest=True, after=after))
+            found.update((document.id, document) for document in scanned.documents)
+        return sorted(found.values(), key=lambda each: position_of(each, *indexes), reverse=True)[:limit]
 
     async def commit(
         self,
@@ -77,14 +126,34 @@ class DocumentStore:
         return await self.write(Commit(tenant, tag or self.new_tag(), expect, put, drop, capacity, events))
 
     async def write(self, commit: Commit) -> Committed:
-        committed = await self._insist(commit)
+        # A commit without drafts leaves no tag behind: what it drops is its own business.
+        taken = self.messages.take_along(commit.tenant) if commit.put else _NONE_SENT
+        committed = await (self._insist(commit) if not taken else self._write_along(commit, taken))
         self._learn(committed.now_us)
-        if committed.done:
+        if committed.done and commit.put:
             self.storage.wrote(commit.tenant, commit.put)
-        if committed.done and any(
-            entry.index_name == OUTBOX for draft in commit.put for entry in draft.entries
-        ):
-            self.nudge(commit.tenant)
+            if messages := [draft for draft in commit.put if is_message(draft.id)]:
+                self.messages.written(commit.tenant, messages)
+        return committed
+
+    async def _write_along(self, commit: Commit, taken: dict[str, float]) -> Committed:
+        done = False
+        try:
+            committed = await self._insist(
+                Commit(
+                    commit.tenant,
+                    commit.tag,
+                    commit.expect,
+                    commit.put,
+                    (*commit.drop, *taken),
+                    commit.capacity,
+                    commit.events,
+                )
+            )
+            done = committed.done
+        finally:
+            if not done:
+                self.messages.not_forgotten(commit.tenant, taken)
         return committed
 
     async def carry_out(self, queries: Inquiry[T]) -> T:
@@ -102,12 +171,11 @@ class DocumentStore:
         return inquiry.new_tag(self.clock)
 
     async def _insist(self, commit: Commit) -> Committed:
-        for _ in range(_TRIES - 1):
-            try:
-                return await self.ask(commit)
-            except StoreUnavailable:
-                pass  # perhaps only the reply was lost; the tag makes asking again harmless
-        return await self.ask(commit)
+        try:
+            return await self.store.aask(commit)
+        except StoreUnavailable:
+            # A reply may be lost together with its connection: the tag makes asking again harmless.
+            return await self.store.aask(commit)
 
     async def ask(self, query: Query[T]) -> T:
         return await self.store.aask(query)

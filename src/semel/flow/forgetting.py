@@ -10,10 +10,13 @@ from semel.flow.model import run_of
 from semel.kernel.clock import Clock
 from semel.ledger.request_keys import key_record
 from semel.questions.job import job_of
-from semel.stores.documents import Commit, Document, Fetch
+from semel.stores.documents import Commit, Document, Draft, Fetch, Scan
 from semel.stores.due import each_due, put_off
-from semel.stores.index_names import EXPIRY
+from semel.stores.index_names import EXPIRY, keys_of
 from semel.stores.inquiry import Inquiry, new_tag
+
+# Keys read at once that were made within one microsecond: nearly always there is one.
+_BATCH = 20
 
 
 def close_windows(clock: Clock) -> Inquiry[int]:
@@ -28,8 +31,15 @@ def _close(tenant: str, document: Document, now_us: int, clock: Clock) -> Inquir
     if later_us is not None:
         yield Commit(tenant, new_tag(clock), expect, (put_off(document, EXPIRY, later_us),))
         return False
-    drop = (document.id, *(yield from _belongings(tenant, document)))
-    yield Commit(tenant, new_tag(clock), expect, drop=drop)
+    drop, put = [document.id, *(yield from _belongings(tenant, document))], list[Draft]()
+    for key in (yield from _keys_of(tenant, document)):
+        expect[key.id] = key.tag
+        later_us = key_record(key).look_again_us(document, now_us)
+        if later_us is None:
+            drop.append(key.id)
+        else:
+            put.append(put_off(key, EXPIRY, later_us))
+    yield Commit(tenant, new_tag(clock), expect, tuple(put), tuple(drop))
     return True
 
 
@@ -42,6 +52,35 @@ def _later(tenant: str, document: Document, now_us: int) -> Inquiry[int | None]:
         return None
     subjects = (yield Fetch(tenant, (subject_id,))).documents
     return record.look_again_us(subjects.get(subject_id), now_us)
+
+
+def _keys_of(tenant: str, document: Document) -> Inquiry[list[Document]]:
+    """The keys that stand for this run or job and have a window: they have the time at which it was made."""
+    if document.id.startswith("run_"):
+        created_us = run_of(document.body).created_us
+        found = yield from _made_at(tenant, keys_of("run"), created_us)
+        found += yield from _made_at(tenant, keys_of("rerun"), created_us)
+    elif document.id.startswith("job_"):
+        found = yield from _made_at(tenant, keys_of("job"), job_of(document.body).created_us)
+    else:
+        return []
+    return [each for each in found if _stands_for(each, document.id)]
+
+
+def _made_at(tenant: str, index: str, created_us: int) -> Inquiry[list[Document]]:
+    found: list[Document] = []
+    after = created_us, ""
+    while True:
+        scanned = yield Scan(tenant, index, _BATCH, after=after, upto=created_us)
+        found += scanned.documents
+        if len(scanned.documents) < _BATCH:
+            return found
+        after = created_us, found[-1].id
+
+
+def _stands_for(key: Document, subject_id: str) -> bool:
+    record = key_record(key)
+    return record.subject_id == subject_id and record.expires_us is not None
 
 
 def _belongings(tenant: str, document: Document) -> Inquiry[tuple[str, ...]]:

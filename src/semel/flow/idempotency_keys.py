@@ -18,8 +18,8 @@ from semel.kernel.clock import rfc3339
 from semel.kernel.keys import canonical, frame
 from semel.kernel.large import as_canonical
 from semel.ledger.request_keys import KeyRecord, key_record
-from semel.stores.documents import Document, Scan
-from semel.stores.index_names import KEYS
+from semel.stores.documents import Document
+from semel.stores.index_names import KEYS, keys_of
 
 Items = list[RecordJson]
 
@@ -97,10 +97,9 @@ class Keys:
     async def list(
         self, tenant: str, scope: str | None, after: tuple[int, str] | None, limit: int
     ) -> Page[RecordJson]:
-        index = f"{KEYS}/{scope}" if scope else KEYS
-        scanned = await self._document_store.scan(Scan(tenant, index, limit, newest=True, after=after))
-        documents = list(scanned.documents)
-        return Page(await self._views(tenant, documents), next_after(documents, index, limit))
+        indexes = (keys_of(scope),) if scope else KEYS
+        documents = await self._document_store.newest(tenant, indexes, limit, after)
+        return Page(await self._views(tenant, documents), next_after(documents, limit, *indexes))
 
 
 def view(record: KeyRecord, subject: Document | None) -> RecordJson:

@@ -31,6 +31,8 @@ LEASES_MAX = 20
 # A heartbeat for no longer than this hands the job back: its worker stops, and lets another one go on.
 HAND_BACK_S = 0.001
 
+_NOTHING: Mapping[str, Any] = {}
+
 
 class Change(JobChange):
     """What one decision changes in a run and its jobs, at one moment."""
@@ -52,11 +54,7 @@ class Change(JobChange):
         if run is None:
             return
         self.run = replace(run, seq=run.seq + 1)
-        event = {"seq": self.run.seq, "at_us": self.now_us, "type": type_, "by": by, "data": data}
-        event["step_id"] = getattr(step, "step_id", None) or getattr(step, "id", None)
-        event["job_id"] = getattr(step, "job_id", None)
-        entry = Entry(indexes.timeline(run.run_id), self.run.seq)
-        self.events.append(Draft(indexes.event_id(run.run_id, self.run.seq), to_bytes(event), (entry,)))
+        self.events.append(event_draft(run.run_id, run.seq + 1, self.now_us, type_, step, by, data))
 
     def follow(self, job: StoredJob) -> None:
         """The run goes on after its step's job was queued or has ended."""
@@ -77,6 +75,22 @@ class Change(JobChange):
         self.messages.append(Message(id_, self.tenant, type_, self.now_us, None, _run(self).run_id))
 
 
+def event_draft(
+    run_id: str,
+    seq: int,
+    at_us: int,
+    type_: str,
+    step: WorkflowStep | StoredJob | None = None,
+    by: str | None = None,
+    data: Mapping[str, Any] = _NOTHING,
+) -> Draft:
+    """One event of a run's timeline."""
+    event = {"seq": seq, "at_us": at_us, "type": type_, "by": by, "data": data}
+    event["step_id"] = getattr(step, "step_id", None) or getattr(step, "id", None)
+    event["job_id"] = getattr(step, "job_id", None)
+    return Draft(indexes.event_id(run_id, seq), to_bytes(event), (Entry(indexes.timeline(run_id), seq),))
+
+
 class RunsFollow:
     """What a decision moves on: the run that the job is a step of."""
 
@@ -92,11 +106,12 @@ class RunsFollow:
 
 def begin(change: Change, run: Run) -> None:
     """The run exists, and what depends on nothing is a job."""
-    change.run = run
+    # The first event of its timeline, which the run itself tells: see Runs.timeline.
+    change.run = replace(run, seq=1)
     change.note_run(events.STARTED, run.submitted_by, f"rerun of {run.rerun_of}" if run.rerun_of else "")
-    change.tell("run.started", by=run.submitted_by)
     change.announce_run("run.started", f"{change.tenant}:{run.run_id}:started")
-    _go_on(change)
+    if run.steps:
+        _go_on(change)
 
 
 def end_step(change: Change, step_id: str, status: str) -> None:

@@ -15,7 +15,7 @@ from semel.flow.idempotency_keys import fingerprint
 from semel.flow.model import LIVE_RUN, Run, Workflow, run_of
 from semel.flow.problems import Problem
 from semel.flow.run_progress import Change
-from semel.flow.values import Caller, JsonAnswer, Page, next_after, written
+from semel.flow.values import Caller, JsonAnswer, Page, is_heavy, next_after, position_of, written
 from semel.flow.workflows import AdmissionRules
 from semel.kernel.answers import RunJson, RunStartedJson, TimelineEventJson
 from semel.kernel.large import LargeJson
@@ -24,6 +24,9 @@ from semel.stores.documents import Document, Scan
 
 # All copies of its input that a run may come to keep: 2 MiB for some thirty steps.
 COPIES_BYTES_MAX = 64 << 20
+
+# Pages of live runs that are read for one of a list: those that run may stand among many that wait.
+_PAGES_MAX = 10
 
 Waited = Callable[[str, str, str, float], None]
 _End = Callable[[Change, list[StoredJob]], None]
@@ -111,20 +114,31 @@ class Runs:
         after: tuple[int, str] | None,
         limit: int,
     ) -> Page[RunJson]:
-        index = indexes.runs(workflow_id, status)
-        documents = await self._document_store.page(Scan(tenant, index, limit, newest=True, after=after))
-        items = [views.run(run_of(each.body), {}) for each in documents]
-        return Page(items, next_after(documents, index, limit))
+        """Newest first. A page may be shorter than `limit` and still not be the last."""
+        names, items = indexes.listed_runs(workflow_id, status), list[RunJson]()
+        for _ in range(_PAGES_MAX):
+            documents = await self._document_store.page(tenant, names, limit, after)
+            for document in documents:
+                run = run_of(document.body)
+                if status in (None, run.status):
+                    items.append(views.run(run, {}))
+                if len(items) == limit:
+                    return Page(items, position_of(document, *names))
+            after = next_after(documents, limit, *names)
+            if after is None or is_heavy(documents):
+                break
+        return Page(items, after)
 
     async def timeline(
         self, tenant: str, run_id: str, after: tuple[int, str] | None, limit: int
     ) -> Page[TimelineEventJson]:
-        await self._document(tenant, run_id)
-        index = indexes.timeline(run_id)
+        run, index = run_of((await self._document(tenant, run_id)).body), indexes.timeline(run_id)
         scanned = await self._document_store.scan(Scan(tenant, index, limit, after=after))
         documents = list(scanned.documents)
+        if after is None and (not documents or documents[0].id != indexes.event_id(run_id, 1)):
+            documents = [_first_event(run), *documents][:limit]
         items = [views.event(orjson.loads(each.body)) for each in documents]
-        return Page(items, next_after(documents, index, limit))
+        return Page(items, next_after(documents, limit, index))
 
     async def _jobs(self, tenant: str, run: Run) -> dict[str, StoredJob]:
         """Jobs that tell more than the run's own document: live ones, and results of the last."""
@@ -210,10 +224,18 @@ def _run(change: Change, caller: Caller, workflow_id: str, body: Any, steps: Any
     )
 
 
+def _first_event(run: Run) -> Document:
+    """That the run was started, which the run itself tells; early ones have a document of it as well."""
+    event = run_progress.event_draft(run.run_id, 1, run.created_us, "run.started", by=run.submitted_by)
+    return Document(event.id, event.body, "", event.entries)
+
+
 def _copied_too_often(workflow: Workflow, body: Any) -> Problem | None:
     """Each step without an input of its own gets the run's: a large one times many steps is refused."""
+    if not isinstance(body, LargeJson):
+        return None
     copies = 1 + sum(not step.own_input for step in workflow.steps)
-    if not isinstance(body, LargeJson) or copies * len(body.json) <= COPIES_BYTES_MAX:
+    if copies * len(body.json) <= COPIES_BYTES_MAX:
         return None
     return Problem(
         "body_too_large",

@@ -19,7 +19,7 @@ class ToolCatalogue:
         scanned = await self._document_store.scan(Scan(tenant, INDEX, limit, newest=True, after=after))
         documents = [*scanned.documents]
         entries = [entry for each in documents if (entry := catalogue.entry_of(each)) is not None]
-        return Page([catalogue.shown(entry) for entry in entries], next_after(documents, INDEX, limit))
+        return Page([catalogue.shown(entry) for entry in entries], next_after(documents, limit, INDEX))
 
     async def get(self, tenant: str, name: str) -> CatalogueEntry | None:
         """What is known of the tool in all its major versions; None if nobody has run it."""

@@ -7,7 +7,7 @@ from typing import Generic, NamedTuple, TypeVar
 import orjson
 
 from semel.kernel.large import as_json
-from semel.stores.documents import Document, score_on
+from semel.stores.documents import Document
 
 A = TypeVar("A")
 
@@ -56,12 +56,13 @@ def cut(documents: list[Document]) -> list[Document]:
     return documents
 
 
-def next_after(documents: list[Document], index: str, limit: int) -> tuple[int, str] | None:
+def next_after(documents: list[Document], limit: int, *indexes: str) -> tuple[int, str] | None:
     """Where to go on after a full page. A page that is full neither by number nor by bytes was the last."""
     if len(documents) < limit and not is_heavy(documents):
         return None
-    return position_of(documents[-1], index)
+    return position_of(documents[-1], *indexes)
 
 
-def position_of(document: Document, index: str) -> tuple[int, str]:
-    return score_on(document, index), document.id
+def position_of(document: Document, *indexes: str) -> tuple[int, str]:
+    """Where it stands in whichever of the indexes it stands in: at one score, if in several of a list."""
+    return next(entry.score for entry in document.entries if entry.index_name in indexes), document.id

@@ -78,7 +78,7 @@ class Workflows:
         )
         documents = list(scanned.documents)
         items = [view(workflow_of(each.body)) for each in documents]
-        return Page(items, next_after(documents, indexes.WORKFLOWS, limit))
+        return Page(items, next_after(documents, limit, indexes.WORKFLOWS))
 
     async def delete(self, tenant: str, id_: str) -> None:
         """No run of it can start any more; runs that have begun go on."""

@@ -107,7 +107,9 @@ def _loss(store: Store) -> Finding:
     counts = store.ask(CountRecords())
     settled = sum(count for state, count in counts.items() if state in SETTLED)
     open_ = sum(counts.get(state, 0) for state in (State.PENDING, State.IN_DOUBT, State.WAITING))
-    begun = sum(store.ask(Count(tenant, KEYS)) for tenant in store.ask(Tenants(KEYS, _ANY_SCORE)))
+    begun = sum(
+        store.ask(Count(tenant, index)) for index in KEYS for tenant in store.ask(Tenants(index, _ANY_SCORE))
+    )
     return Finding(
         "ok",
         "loss",

@@ -4,7 +4,8 @@ A key's document has the answer itself, to the byte, so that a replay needs noth
 strategy it exists before the run does, as a *reservation* with a short life.
 
 The window of a key is counted from the end of its run or job, which nobody knows when the key is claimed: its
-document says when the window would close if all had ended at once. Only then is the run or job looked at.
+document says when the window would close if all had ended at once. It is forgotten with its run or job, which
+has the time of its key. A reservation stands among what expires itself, and so do early keys.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import orjson
 
 from semel.stores.document_bytes import reads, to_bytes
 from semel.stores.documents import Document, Draft, Entry
-from semel.stores.index_names import EXPIRY, KEYS
+from semel.stores.index_names import EXPIRY, keys_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +33,10 @@ class KeyRecord:
     job_id: str | None = None
 
     def draft(self) -> Draft:
-        entries = [
-            Entry(KEYS, self.created_us),
-            Entry(f"{KEYS}/{self.scope}", self.created_us),
-        ]
-        if self.expires_us is not None:
-            entries.append(Entry(EXPIRY, self.expires_us))
-        return Draft(self.id, to_bytes(self), tuple(entries))
+        listed = Entry(keys_of(self.scope), self.created_us)
+        if self.subject_id is not None or self.expires_us is None:
+            return Draft(self.id, to_bytes(self), (listed,))  # it is forgotten together with its run or job
+        return Draft(self.id, to_bytes(self), (listed, Entry(EXPIRY, self.expires_us)))
 
     @property
     def subject_id(self) -> str | None:

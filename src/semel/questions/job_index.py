@@ -36,6 +36,10 @@ def message_id(name: str) -> str:
     return f"message/{name}"
 
 
+def is_message(document_id: str) -> bool:
+    return document_id.startswith("message/")
+
+
 def ready(topic: str) -> str:
     return f"ready/{topic}"
 

@@ -25,7 +25,7 @@ from semel.ledger.request_keys import key_record
 from semel.ledger.running import SCOPE
 from semel.stores.base import Store
 from semel.stores.documents import Count, Scan, score_on
-from semel.stores.index_names import KEYS
+from semel.stores.index_names import keys_of
 from semel.windows.age_counters import ENTITY, KEY, OTHER, TOOL, SubjectAges, read_ages
 from semel.windows.ages import BOUNDS_US, Ages, Met, covering_us, later_than
 
@@ -227,7 +227,7 @@ def _tool_stocks(store: Store, tenant: str) -> dict[str, Stock]:
 
 
 def _key_stock(store: Store, tenant: str, scope: str) -> Stock | None:
-    index = f"{KEYS}/{scope}"
+    index = keys_of(scope)
     scanned = store.ask(Scan(tenant, index, _KEYS_LOOKED_AT, newest=True))
     if not scanned.documents:
         return None

@@ -10,6 +10,7 @@ from semel.errors import StoreUnavailable
 from semel.flow.assembly import Flow, Policy
 from semel.flow.bus.base import Bus
 from semel.flow.bus.local import LocalBus
+from semel.flow.document_store import LeftToOthers
 from semel.flow.inbox import KEPT_US
 from semel.flow.problems import Problem
 from semel.flow.values import Caller
@@ -40,7 +41,7 @@ class StoreJobs:
         works = [self._flow.upkeep.run()]
         if isinstance(self._bus, LocalBus):
             # Messages are left to the gateway, whose bus others listen to; but what one job leads to is here.
-            self._flow.document_store.nudge = self._bus.subscriptions.wake_all
+            self._flow.document_store.messages = LeftToOthers(self._bus.subscriptions.wake_all)
         else:
             works.append(self._flow.outbox.run())
         self._tasks = [asyncio.ensure_future(work) for work in works]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Generator, Sequence
+from typing import Any, Protocol
 
 from semel.errors import SemelError
 from semel.flow.bus.subscriptions import Subscriptions
@@ -17,6 +17,17 @@ class BusUnavailable(SemelError):
 
     code = "BUS_UNAVAILABLE"
     retriable = True
+
+
+class TakenAtOnce:
+    """What nobody has to wait for."""
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return
+        yield
+
+
+TAKEN = TakenAtOnce()
 
 
 class Delivery(Protocol):
@@ -62,8 +73,11 @@ class Bus(ABC):
     async def stop(self) -> None: ...
 
     @abstractmethod
-    async def publish(self, message: Message) -> None:
-        """The bus has taken the message for good; BusUnavailable, within seconds, if that is not certain."""
+    def publish(self, message: Message) -> Awaitable[None]:
+        """The bus has taken the message for good; BusUnavailable, within seconds, if that is not certain.
+
+        TAKEN if there is nothing to wait for.
+        """
 
     @abstractmethod
     async def subscribe(self, name: str, about: str = "", *, ack_wait_s: float = 60.0) -> Subscription:

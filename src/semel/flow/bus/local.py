@@ -7,8 +7,9 @@ outbox, so a process that dies delivers it again after its restart.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Sequence
 
-from semel.flow.bus.base import Bus, BusUnavailable, is_about
+from semel.flow.bus.base import TAKEN, Bus, BusUnavailable, is_about
 from semel.kernel.clock import Clock
 from semel.questions.job import Message
 
@@ -33,7 +34,7 @@ class LocalBus(Bus):
         for subscription in self._by_consumer.values():
             subscription.close()
 
-    async def publish(self, message: Message) -> None:
+    def publish(self, message: Message) -> Awaitable[None]:
         if not self._started:
             raise BusUnavailable("The bus is not running.")
         self._wake(message)
@@ -42,8 +43,10 @@ class LocalBus(Bus):
             for subscription in self._by_consumer.values()
             if is_about(message.type, subscription.about)
         ]
-        if matching:
-            await asyncio.gather(*(subscription.deliver(message) for subscription in matching))
+        return self._delivered(message, matching) if matching else TAKEN
+
+    async def _delivered(self, message: Message, matching: Sequence[LocalSubscription]) -> None:
+        await asyncio.gather(*(subscription.deliver(message) for subscription in matching))
 
     async def subscribe(self, name: str, about: str = "", *, ack_wait_s: float = 60.0) -> LocalSubscription:
         del ack_wait_s  # who does not answer here has died together with the bus
