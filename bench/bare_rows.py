@@ -178,17 +178,18 @@ class SqliteRows:
             except queue.Empty:
                 self._commit([])
                 continue
-            if first is None:
-                return
-            batch = [first]
-            while not self._queue.empty() and (another := self._queue.get()) is not None:
-                batch.append(another)
+            asked = [first]
+            while not self._queue.empty():
+                asked.append(self._queue.get())
+            batch = [waiting for waiting in asked if waiting is not None]
             try:
                 outcomes = self._commit([waiting.row for waiting in batch])
             except BaseException as error:
                 self._loop.call_soon_threadsafe(_fail, batch, error)
-            else:
-                self._loop.call_soon_threadsafe(_reply, batch, outcomes)
+                raise
+            self._loop.call_soon_threadsafe(_reply, batch, outcomes)
+            if None in asked:
+                return
 
     def _commit(self, rows: list[RunRow]) -> list[Outcome]:
         connection, sent = self._connection, self._sent

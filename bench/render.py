@@ -15,7 +15,7 @@ HOW = (
     "Each figure is the median of its rounds. The sides of a comparison take turns, and a ratio is made "
     "within a round."
 )
-BESIDES = "Measured besides, without a place in the plan for speed:"
+BESIDES = "Measured besides:"
 
 
 def table(report: BenchReport) -> Table:
