@@ -49,6 +49,7 @@ COMMANDS = {
 
 # What is more than a look at a store has tests of its own.
 ELSEWHERE = {
+    "completion": "unit/test_cli_screen.py",
     "demo": "faults/test_demo.py",
     "runbook admission": "gateway/test_runbooks.py",
     "runbook approvals": "gateway/test_runbooks.py",
