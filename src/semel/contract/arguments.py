@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from semel.contract import secrecy, shapes
-from semel.contract.exact import DECLINED, Exact
+from semel.contract.exact import DECLINED, Exact, ExactFunction
 from semel.contract.shapes import READ, WRITE, NotYet
 from semel.contract.signature import PLAIN_TYPES, Reader, Signature, comparable
 from semel.errors import InvalidArguments, TooLarge
@@ -98,12 +98,17 @@ class Arguments:
 
     # --- all at once ------------------------------------------------------------------------------
 
+    @cached_property
+    def exact(self) -> ExactFunction | None:
+        """The function that `exactly` asks; whoever calls it catches DECLINED. None if there is none."""
+        return self._signature.exact
+
     def exactly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exact | None:
         """What `bind`, `validate` and `canonical` give, at once, for arguments of exactly the declared types.
 
         None for all others, and where no such function could be made: then these three say what it is.
         """
-        exact = self._signature.exact
+        exact = self.exact
         if exact is None:
             return None
         try:
