@@ -98,9 +98,9 @@ class Arguments:
 
     # --- all at once ------------------------------------------------------------------------------
 
-    @cached_property
-    def exact(self) -> ExactFunction | None:
-        """The function that `exactly` asks; whoever calls it catches DECLINED. None if there is none."""
+    @property
+    def exact_function(self) -> ExactFunction | None:
+        """What `exactly` asks: it raises one of DECLINED, or gives None, for arguments that are not exact."""
         return self._signature.exact
 
     def exactly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exact | None:
@@ -108,7 +108,7 @@ class Arguments:
 
         None for all others, and where no such function could be made: then these three say what it is.
         """
-        exact = self.exact
+        exact = self._signature.exact
         if exact is None:
             return None
         try:
