@@ -718,7 +718,7 @@ def test_a_traceback_shows_its_lines() -> None:
 
 def test_its_source_goes_with_it() -> None:
     arguments = Arguments.of(refund)
-    exact = arguments.exact
+    exact = arguments.exact_function
     assert isinstance(exact, types.FunctionType)
     file_name = exact.__code__.co_filename
     assert file_name in linecache.cache
