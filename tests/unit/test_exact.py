@@ -548,7 +548,7 @@ LEFT = [
 @pytest.mark.parametrize("kind", LEFT, ids=str)
 def test_what_is_not_known_to_come_through_as_it_is_takes_the_general_way(kind: Any) -> None:
     arguments = Arguments.of(tool_of([parameter("value", kind)]))
-    assert arguments._signature.exact is None
+    assert arguments.exact_function is None
 
 
 @pytest.mark.parametrize(
@@ -557,7 +557,7 @@ def test_what_is_not_known_to_come_through_as_it_is_takes_the_general_way(kind: 
     ids=str,
 )
 def test_a_default_that_could_be_mistaken_takes_the_general_way(kind: Any, default: Any) -> None:
-    assert Arguments.of(tool_of([parameter("value", kind, default)]))._signature.exact is None
+    assert Arguments.of(tool_of([parameter("value", kind, default)])).exact_function is None
 
 
 @pytest.mark.parametrize(
@@ -587,21 +587,21 @@ def test_a_default_that_could_be_mistaken_takes_the_general_way(kind: Any, defau
 def test_what_is_not_exactly_of_its_type_takes_the_general_way(kind: Any, value: Any) -> None:
     for ignore in ((), ("value",)):
         arguments = Arguments.of(tool_of([parameter("value", kind)]), ignore=ignore)
-        assert arguments._signature.exact is not None
+        assert arguments.exact_function is not None
         assert arguments.exactly((value,), {}) is None
 
 
 def test_a_secret_argument_takes_the_general_way() -> None:
     def pay(card: str, amount: int) -> None: ...
 
-    assert Arguments.of(pay, secret=("card",))._signature.exact is None
+    assert Arguments.of(pay, secret=("card",)).exact_function is None
 
 
 def test_a_path_below_an_argument_takes_the_general_way() -> None:
     def pay(line: Line) -> None: ...
 
-    assert Arguments.of(pay, ignore=("line.count",))._signature.exact is None
-    assert Arguments.of(pay, ignore=("line",))._signature.exact is not None
+    assert Arguments.of(pay, ignore=("line.count",)).exact_function is None
+    assert Arguments.of(pay, ignore=("line",)).exact_function is not None
 
 
 def test_a_model_with_something_cached_in_it_takes_the_general_way() -> None:
@@ -678,7 +678,7 @@ def refund(payment_id: str, amount: int, reason: str | None = None) -> None: ...
 
 
 def test_its_source_can_be_printed() -> None:
-    exact = Arguments.of(refund)._signature.exact
+    exact = Arguments.of(refund).exact_function
     assert isinstance(exact, types.FunctionType)
     assert inspect.getsource(exact) == REFUND
 
@@ -706,7 +706,7 @@ def exact_arguments(payment_id, amount, reason=absent):
 
 
 def test_a_traceback_shows_its_lines() -> None:
-    exact = Arguments.of(refund)._signature.exact
+    exact = Arguments.of(refund).exact_function
     assert exact is not None
     linecache.checkcache()  # as `traceback` does
     with pytest.raises(TypeError) as raised:
@@ -718,7 +718,7 @@ def test_a_traceback_shows_its_lines() -> None:
 
 def test_its_source_goes_with_it() -> None:
     arguments = Arguments.of(refund)
-    exact = arguments._signature.exact
+    exact = arguments.exact_function
     assert isinstance(exact, types.FunctionType)
     file_name = exact.__code__.co_filename
     assert file_name in linecache.cache
