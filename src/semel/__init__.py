@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from semel import errors
     from semel.call.declare import GuardedTool, tool_contract
     from semel.call.drive import current_fence, current_key
+    from semel.call.step import outside_step
     from semel.contract.filled import filled
     from semel.contract.handlers import Job, handler
     from semel.contract.result import (
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from semel.contract.transaction import Transaction
     from semel.errors import PartialSuccess
     from semel.kernel.keys import Key
+    from semel.ledger.default import conversation, resume, step, use
     from semel.ledger.ledger import Ledger, open
     from semel.windows.entity import DedupWindow
 
@@ -42,13 +44,18 @@ __all__ = [
     "ToolError",
     "ToolResult",
     "Transaction",
+    "conversation",
     "current_fence",
     "current_key",
     "errors",
     "filled",
     "handler",
     "open",
+    "outside_step",
+    "resume",
+    "step",
     "tool_contract",
+    "use",
 ]
 
 __version__ = "0.1.0"
@@ -61,6 +68,7 @@ _HOMES = {
     "tool_contract": "call.declare",
     "current_fence": "call.drive",
     "current_key": "call.drive",
+    "outside_step": "call.step",
     "filled": "contract.filled",
     "Job": "contract.handlers",
     "handler": "contract.handlers",
@@ -74,6 +82,10 @@ _HOMES = {
     "Transaction": "contract.transaction",
     "PartialSuccess": "errors",
     "Key": "kernel.keys",
+    "conversation": "ledger.default",
+    "resume": "ledger.default",
+    "step": "ledger.default",
+    "use": "ledger.default",
     "Ledger": "ledger.ledger",
     "open": "ledger.ledger",
     "DedupWindow": "windows.entity",

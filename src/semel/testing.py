@@ -13,6 +13,12 @@ with pytest.raises(Crash), doomed.step(...):
 
 report = hammer(refund, {"payment_id": "p-1"})  # 16 callers at once, one key
 assert report.effects == 1
+
+with step():                                    # in memory, gone afterwards
+    refund(...)
+
+report = check_downstream(lambda key: provider.refund("p-1", key=key), after=["10m", "25h"])
+assert report.deduplicates and report.remembered_for >= timedelta(minutes=10)
 """
 
 from __future__ import annotations
@@ -23,17 +29,22 @@ import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, TypeVar
 
+from semel.call.step import Step
 from semel.contract.result import ToolCall, ToolResult
 from semel.contract.transaction import Transaction
 from semel.errors import StoreUnavailable
-from semel.kernel.clock import SYSTEM, Happening
+from semel.kernel.clock import SYSTEM, Clock, Happening
 from semel.kernel.durations import Duration, microseconds
+from semel.kernel.keys import Key
 from semel.kernel.record import Command, Reply, Settle
+from semel.ledger.default import use
 from semel.ledger.keeper import KEEPER_THREAD
 from semel.ledger.ledger import Ledger
 from semel.stores.base import Finding, Query, Store
@@ -300,6 +311,86 @@ def _kill() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+# --- a step in one line ---------------------------------------------------------------------------
+
+
+@contextmanager
+def step(
+    conversation: str = "test",
+    step: str = "test",
+    *,
+    scopes: Iterable[str] = (),
+    principal: str = "",
+    clock: Clock = SYSTEM,
+) -> Iterator[Step]:
+    """A step on a fresh ledger in memory, which is also the default ledger until the block ends."""
+    with Ledger(MemoryStore(clock=clock)) as ledger, use(ledger):
+        opened = ledger.step(conversation=conversation, step=step, scopes=scopes, principal=principal)
+        with opened:
+            yield opened
+
+
+# --- what a downstream does with a key ------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DownstreamReport:
+    """What a downstream answered when one key was sent again and again."""
+
+    answers: list[Any]
+    """One for each time that it was sent; an exception stands for itself."""
+
+    deduplicates: bool
+    """Whether the second one at once was answered as the first."""
+
+    remembered_for: timedelta | None
+    """The longest of the given times after which it still was; None if it does not deduplicate at all."""
+
+
+def check_downstream(
+    call: Callable[[str], Any],
+    *,
+    key: str | None = None,
+    after: Iterable[Duration] = (),
+    clock: Clock = SYSTEM,
+) -> DownstreamReport:
+    """Send one key twice, and again after each given time since the first, and compare the answers.
+
+    `call(key)`, sync or async, asks the real downstream (its sandbox); what it returns should tell one effect
+    from another, as the id of a refund does. An exception of the first call is raised. The longest of the
+    times is what `downstream_window` may say at most.
+    """
+    key = Key(clock.token().hex() * 2) if key is None else key
+    began, first = clock.monotonic(), _answer_of(call, key)
+    answers, remembered = [first, _answer_or_error(call, key)], None
+    deduplicates = bool(answers[1] == first)
+    if deduplicates:
+        remembered = timedelta(0)
+    still = deduplicates
+    for pause in sorted(timedelta(microseconds=microseconds(each)) for each in after):
+        clock.sleep(max(0.0, began + pause.total_seconds() - clock.monotonic()))
+        answers.append(_answer_or_error(call, key))
+        still = still and bool(answers[-1] == first)
+        remembered = pause if still else remembered
+    return DownstreamReport(answers, deduplicates, remembered)
+
+
+def _answer_of(call: Callable[[str], Any], key: str) -> Any:
+    answer = call(key)
+    return _in_thread(lambda: asyncio.run(_awaited(answer))) if inspect.isawaitable(answer) else answer
+
+
+def _answer_or_error(call: Callable[[str], Any], key: str) -> Any:
+    try:
+        return _answer_of(call, key)
+    except Exception as error:
+        return error
+
+
+async def _awaited(answer: Awaitable[Any]) -> Any:
+    return await answer
+
+
 # --- the hammer -----------------------------------------------------------------------------------
 
 
@@ -358,11 +449,8 @@ def _threads(call: Callable[[], Any], callers: int) -> list[Any]:
 
 def _in_thread(work: Callable[[], Any]) -> Any:
     """Off this thread, which may have an event loop of its own running."""
-    done: list[Any] = []
-    thread = threading.Thread(target=lambda: done.append(work()))
-    thread.start()
-    thread.join()
-    return done[0]
+    with ThreadPoolExecutor(1) as one:
+        return one.submit(work).result()
 
 
 @contextmanager

@@ -139,7 +139,7 @@ def without_place(result: Result) -> tuple[int, list[str], list[str]]:
 
     def told(text: str) -> list[str]:
         without = [re.split(" --url | --server ", line)[0] for line in text.splitlines()]
-        return [re.sub(r" +\d+[smh] +", " (age) ", line) for line in without]
+        return [re.sub(r" +\d+[smh]( +|$)", " (age) ", line) for line in without]
 
     return result.exit_code, told(result.stdout), told(result.stderr)
 
@@ -361,6 +361,13 @@ def test_tools_are_listed_and_shown_alike(both: Both, ledger: Ledger) -> None:
     assert [tool["name"] for tool in both.same("tools", "list")["items"]] == ["send"]
     assert both.same("tools", "show", "send")["result_schema"] == {}
     fits_a_screen("tools", "list", *both.at_store)
+
+
+def test_what_only_a_store_can_do_is_not_advised_at_a_gateway(both: Both) -> None:
+    words = ("records", "show", "rec_1")
+    assert "--all-tenants" in run(*words, *both.at_store).stderr
+    assert "--all-tenants" not in run(*words, *both.at_server).stderr
+    assert "--all-tenants" not in run(*words, SEMEL_SERVER=both.at_server[1]).stderr
 
 
 def test_what_is_not_there_is_refused_alike(both: Both) -> None:

@@ -64,13 +64,18 @@ PUBLIC: dict[str, str] = {
     "ToolError": "contract",
     "ToolResult": "contract",
     "Transaction": "contract",
+    "conversation": "ledger",
     "current_fence": "contract",
     "current_key": "contract",
     "errors": "contract",
     "filled": "contract",
     "handler": "worker",
     "open": "ledger",
+    "outside_step": "step",
+    "resume": "ledger",
+    "step": "ledger",
     "tool_contract": "contract",
+    "use": "ledger",
 }
 
 # Only clock.py reads a clock or rolls dice; a name stands for everything under it.

@@ -178,10 +178,11 @@ def test_a_tenant_sees_only_its_own(ledger: semel.Ledger) -> None:
 def test_the_list_shows_each_record_and_doubt_stands_out(ledger: semel.Ledger) -> None:
     done, doubt = settled(ledger, "ann", "s-1"), doubtful(ledger, "bob", "s-2")
     lines = run("records", "list").stdout.splitlines()
-    assert lines[0].split()[:3] == ["ID", "TOOL", "STATE"]
-    assert lines[1].startswith(f"{doubt}  send  IN DOUBT")
-    assert lines[2].startswith(f"{done}  send  done")
-    assert lines[1].endswith("conv-42 / s-2")
+    assert lines[0].split()[:3] == ["ID", "STATE", "ATTEMPTS"]
+    rows = [line for line in lines if line.startswith("rec_")]
+    assert rows[0].startswith(f"{doubt}  IN DOUBT  1")
+    assert rows[1].startswith(f"{done}  done  ")
+    assert lines[2] == "  step: conv-42 / s-2"
 
 
 def test_the_list_is_narrowed_by_what_is_asked_for(ledger: semel.Ledger) -> None:
@@ -383,7 +384,9 @@ def test_what_a_person_said_is_amended_and_replayed_everywhere(ledger: semel.Led
     answer(*amend, '{"message": "2"}')
     assert in_step(ledger, send, to="ann") == {"message": "2"}
     shown = answer("records", "show", record_id)
-    assert [event["type"] for event in shown["history"]][1:5] == ["parked", "resolved", "amended", "amended"]
+    # Replays are written when the keeper comes round to it, before or after the last of these.
+    changes = [event["type"] for event in shown["history"] if event["type"] != "dedup_hit"]
+    assert changes == ["claimed", "parked", "resolved", "amended", "amended"]
     assert "as bob corrected" in shown["explanation"]["known"]
     assert shown["next"][0].startswith(f"semel records amend {record_id} --result")
     assert run("audit", "verify").exit_code == 0

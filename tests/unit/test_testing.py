@@ -2,15 +2,18 @@
 
 import asyncio
 import threading
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+import semel
+import semel.testing
 from semel.errors import EffectFailed, InFlight, OutcomeUnknown, StoreUnavailable
 from semel.ledger.ledger import Ledger
 from semel.stores.base import ReadEvents
 from semel.stores.memory import MemoryStore
-from semel.testing import CRASH_POINTS, Crash, FakeClock, crashing, hammer
+from semel.testing import CRASH_POINTS, Crash, FakeClock, check_downstream, crashing, hammer
 from tests.tools import a_step, declared, kinds, state, the_record
 
 # --- the clock ------------------------------------------------------------------------------------
@@ -241,3 +244,87 @@ def test_the_hammer_leaves_the_tool_as_it_was():
     tool = declared()(effect)
     hammer(tool, {"to": "a"})
     assert tool.contract.function is effect
+
+
+# --- a step in one line ---------------------------------------------------------------------------
+
+
+def test_a_step_in_one_line_has_a_fresh_ledger_each_time():
+    paid = []
+
+    @semel.tool_contract()
+    def pay(order: str) -> int:
+        paid.append(order)
+        return len(paid)
+
+    with semel.testing.step() as step:
+        assert (pay("a"), pay("a")) == (1, 1)
+    with semel.testing.step(scopes={"payments"}, principal="ann") as granted:
+        assert pay("a") == 2
+    assert step.ledger is not granted.ledger
+    assert granted.scopes == {"payments"}
+    assert granted.principal == "ann"
+
+
+def test_code_under_test_that_uses_the_default_ledger_meets_the_same_one():
+    with semel.testing.step() as step:
+        assert semel.step(conversation="c", step="s").ledger is step.ledger
+
+
+# --- what a downstream does with a key ------------------------------------------------------------
+
+
+class Provider:
+    """Forgets a key after a while, as the real ones do."""
+
+    def __init__(self, clock: FakeClock, forgets_after_s: float) -> None:
+        self.clock = clock
+        self.forgets_after_s = forgets_after_s
+        self.refunds: dict[str, tuple[float, int]] = {}
+        self.count = 0
+
+    def refund(self, key: str) -> int:
+        known = self.refunds.get(key)
+        if known is None or self.clock.monotonic() - known[0] > self.forgets_after_s:
+            self.count += 1
+            known = self.refunds[key] = (self.clock.monotonic(), self.count)
+        return known[1]
+
+
+def test_a_downstream_that_deduplicates_is_known_by_its_answers_and_by_how_long(clock):
+    provider = Provider(clock, forgets_after_s=3600)
+    report = check_downstream(provider.refund, after=["10m", "59m", "2h"], clock=clock)
+    assert report.answers == [1, 1, 1, 1, 2]
+    assert (report.deduplicates, report.remembered_for) == (True, timedelta(minutes=59))
+
+
+def test_a_downstream_that_ignores_keys_is_found_out(clock):
+    provider = Provider(clock, forgets_after_s=-1)
+    report = check_downstream(provider.refund, key="k-1", after=["1m"], clock=clock)
+    assert (report.answers, report.deduplicates, report.remembered_for) == ([1, 2, 3], False, None)
+
+
+def test_an_asynchronous_downstream_is_asked_too_also_inside_a_loop_and_its_errors_are_answers(clock):
+    asked = []
+
+    async def refund(key: str) -> int:
+        asked.append(key)
+        if len(asked) > 2:
+            raise ConnectionError("down")
+        return 1
+
+    async def inside_a_loop():
+        return check_downstream(refund, after=["1m"], clock=clock)
+
+    report = asyncio.run(inside_a_loop())
+    assert report.answers[:2] == [1, 1]
+    assert isinstance(report.answers[2], ConnectionError)
+    assert (report.deduplicates, report.remembered_for) == (True, timedelta(0))
+
+
+def test_without_a_first_answer_there_is_nothing_to_compare(clock):
+    def refund(key: str) -> int:
+        raise ConnectionError("down")
+
+    with pytest.raises(ConnectionError):
+        check_downstream(refund, clock=clock)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hmac
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any
 
@@ -168,6 +169,20 @@ def current_step() -> Step | None:
     """The step that this code runs in."""
     visit = current_visit()
     return None if visit is None else visit.step
+
+
+@contextmanager
+def outside_step() -> Iterator[None]:
+    """Hide the present step from what is called inside: a server in its client's process is not in it."""
+    token = _visit.set(None)
+    try:
+        yield
+    finally:
+        try:
+            _visit.reset(token)
+        except ValueError:
+            # Left in another context than entered, where nothing was hidden.
+            pass
 
 
 def open_step(

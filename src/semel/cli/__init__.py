@@ -1,11 +1,12 @@
 """The command `semel`: a file per command.
 
 target             the store or gateway that a command looks at      output  for people and programs
+table              tables that fit the screen                        summaries  of commands in --help
 operations         what commands ask of it                           store_operations  of a store itself
 server_operations  of a gateway, over HTTP
 
-approvals, audit, dead_letters, demo, doctor, jobs, records, runbook, runs, serve, tools, windows, worker: the
-commands of these names; api_keys: `semel keys`.
+approvals, audit, completion, dead_letters, demo, doctor, jobs, records, runbook, runs, serve, tools, windows,
+worker: the commands of these names; api_keys: `semel keys`.
 
 Exit codes: 0 done, 1 a check failed, 2 usage, 3 refused by a rule, 4 the store cannot be reached.
 """
@@ -22,6 +23,7 @@ import semel
 from semel.cli.api_keys import keys
 from semel.cli.approvals import approvals
 from semel.cli.audit import audit_
+from semel.cli.completion import completion
 from semel.cli.dead_letters import dead_letters
 from semel.cli.demo import demo
 from semel.cli.doctor import examine
@@ -31,6 +33,8 @@ from semel.cli.records import records
 from semel.cli.runbook import runbook
 from semel.cli.runs import runs
 from semel.cli.serve import serve
+from semel.cli.summaries import whole_summaries
+from semel.cli.target import asks_gateway
 from semel.cli.tools import tools
 from semel.cli.windows import windows
 from semel.cli.worker import worker
@@ -59,7 +63,7 @@ class _Semel(click.Group):
             _check_text(words)
             code = super().main(words, *rest, **({"prog_name": "semel"} | extra | {"standalone_mode": False}))
         except Exception as error:
-            code = _complaint(error, "--json" in words)
+            code = _complaint(error, words)
             if code is None:
                 raise
         sys.exit(code if isinstance(code, int) else DONE)
@@ -74,8 +78,9 @@ def _check_text(words: Sequence[str]) -> None:
             raise click.UsageError(f"Word {number} of the command is not UTF-8. Nothing was done.") from None
 
 
-def _complaint(error: Exception, as_json: bool) -> int | None:
+def _complaint(error: Exception, words: Sequence[str]) -> int | None:
     """The exit code of a foreseeable error, which has been told; None for any other."""
+    as_json = "--json" in words
     match error:
         case click.ClickException() if as_json:
             complain("USAGE", error.format_message(), "See --help.", as_json)
@@ -87,15 +92,17 @@ def _complaint(error: Exception, as_json: bool) -> int | None:
             complain("INTERRUPTED", "Interrupted.", "", as_json)
             return INTERRUPTED
         case SemelError():
-            complain(error.code, error.message, error.corrective_action or _next(error), as_json)
+            complain(error.code, error.message, error.corrective_action or _next(error, words), as_json)
             unreachable = isinstance(error, OpenError | StoreUnavailable | StoreCorrupt)
             return UNREACHABLE if unreachable else REFUSED
     return None
 
 
-def _next(error: SemelError) -> str:
+def _next(error: SemelError, words: Sequence[str]) -> str:
     """Where to look, for what the library itself cannot advise on."""
     match error:
+        case RecordNotFound() if asks_gateway(words):
+            return "`semel records list` shows what the key's tenant has."
         case RecordNotFound():
             return "`semel records list --all-tenants` shows what there is; --tenant says where to look."
         case RecordNotInDoubt():
@@ -114,7 +121,8 @@ def main() -> None:
 _COMMANDS = (
     (demo, serve, worker, runbook, keys),
     (records, approvals, runs, jobs, dead_letters, tools),
-    (audit_, examine, windows),
+    (audit_, examine, windows, completion),
 )
 for command in (each for group in _COMMANDS for each in group):
     main.add_command(command)
+whole_summaries(main)

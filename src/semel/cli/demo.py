@@ -11,7 +11,7 @@ from semel.cli.output import Output, complain
 from semel.lab import demo as sunday
 from semel.lab.demo import DemoAttempt, DemoLane, DemoOutcome
 
-_ENDS = {None: "paid at every attempt", "in_doubt": "in doubt, and says so", "done": "done, once"}
+_ENDS = {None: "paid again", "in_doubt": "in doubt", "done": "done once"}
 
 
 @click.command()
@@ -39,36 +39,41 @@ def demo(as_json: bool) -> int:
 
 
 def _introduce(out: Output) -> None:
-    out.say("Sunday, 03:12. An agent decides one refund of 14,000.00. Its worker crashes three times,")
-    out.say("and each time the orchestrator starts the step again.")
+    out.say("Sunday, 03:12. An agent decides one refund of 14,000.00. Its worker crashes")
+    out.say("three times, and each time the orchestrator starts the step again.")
 
 
 def _tell(out: Output, attempt: DemoAttempt) -> None:
     if attempt.lane == sunday.NAIVE:
         out.say()
-        out.say(f"Attempt {attempt.number}", "bold")
-    out.say(f"  {attempt.lane:<32}worker {attempt.pid:<8}{_ending(attempt)}")
+        out.say(f"Attempt {attempt.number}{_crash(attempt)}", "bold")
     style = "red" if attempt.refunds > 1 else "green"
-    out.say(f"  {'':<32}refunds at the provider: {attempt.refunds}", style)
+    worker = f"worker {attempt.pid} {_ending(attempt)}"
+    out.say(f"  {attempt.lane:<31} {worker:<33} refunds: {attempt.refunds}", style)
+
+
+def _crash(attempt: DemoAttempt) -> str:
+    killed = attempt.ended == "killed"
+    return f", killed when {sunday.CRASH_POINTS[attempt.place]}" if killed else ""
 
 
 def _ending(attempt: DemoAttempt) -> str:
     match attempt.ended:
         case "killed":
-            return f"killed -9: {sunday.CRASH_POINTS[attempt.place]}"
+            return "killed -9"
         case "refused":
-            return f"answers {attempt.answer}: not run again"
+            return str(attempt.answer)
         case _:
-            return f"reports refund {attempt.answer}"
+            return f"reports {attempt.answer}"
 
 
 def _conclude(out: Output, outcome: DemoOutcome) -> None:
     out.say()
-    columns = ("", "CRASHES", "REQUESTS", "REFUNDS", "PAID", "IN THE END")
+    columns = ("", "KILLED", "REQUESTS", "REFUNDS", "PAID", "IN THE END")
     out.table(columns, [_row(lane) for lane in outcome.lanes])
     parked = outcome.lanes[-1]
     out.say()
-    out.say("Where the provider takes no key nobody can know, so Semel asks instead of guessing.")
+    out.say("Where the provider takes no key nobody can know: Semel does not guess, it asks.")
     out.say("A person looks into the provider's book and types:")
     out.say(f"  semel records resolve {parked.record_id} --happened", "bold")
     out.say()

@@ -9,10 +9,11 @@ from typing import Any
 
 import click
 from pydantic_core import to_json
-from rich import box
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
+
+from semel.cli.table import screen_width, table_lines
 
 Cell = str | Text
 
@@ -50,18 +51,13 @@ class Output:
             click.echo(clean(text))
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
+        """Rows under their headings, as wide as the screen at most (cli/table.py)."""
         cells = [[_cleaned(cell) for cell in row] for row in rows]
-        if self._rich:
-            table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-            for number, name in enumerate(columns):
-                # The first column holds what is copied into the next command.
-                table.add_column(name, no_wrap=number == 0, overflow="fold")
-            for row in cells:
-                table.add_row(*row)
-            self._console.print(table)
-        else:
-            for line in _aligned([list(columns), *([cell.plain for cell in row] for row in cells)]):
-                click.echo(line)
+        for line in table_lines([Text(name, "bold") for name in columns], cells, screen_width()):
+            if self._rich:
+                self._console.print(line, soft_wrap=True)
+            else:
+                click.echo(line.plain)
 
     def facts(self, pairs: Sequence[tuple[str, str]]) -> None:
         """Name and text, one under the other."""
@@ -109,12 +105,6 @@ class Output:
 
 def _cleaned(cell: Cell) -> Text:
     return Text(clean(cell)) if isinstance(cell, str) else Text(clean(cell.plain), cell.style)
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        yield "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
 def complain(code: str, message: str, corrective_action: str, as_json: bool) -> None:

@@ -59,17 +59,17 @@ def list_(target: Target, limit: int, **filters: str | None) -> None:
         fit = " that fit" if any(filters.values()) else ""
         target.out.say(f"No records{fit}{target.in_tenant}.")
     else:
-        columns = target.columns("ID", "TOOL", "STATE", "ATTEMPTS", "AGE", "CONVERSATION / STEP")
+        columns = target.columns("ID", "STATE", "ATTEMPTS", "AGE", "TOOL", "STEP")
         target.out.table(columns, [target.row(record, *_row(record)) for record in items])
 
 
 def _row(record: Data) -> Sequence[Cell]:
     return (
         record["id"],
-        record["tool"] or f"({record['scope']})",
         state(record["state"]),
         str(record["attempts"]),
         age(record["created_at"]),
+        record["tool"] or f"({record['scope']})",
         _conversation_and_step(record) if record["scope"] == "tool" else record["key"],
     )
 

@@ -6,7 +6,7 @@ import functools
 import getpass
 import os
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -202,6 +202,12 @@ def _one_of(url: str | None, server: str | None) -> tuple[str | None, str | None
     if url and server and not {"url", "server"} & typed:
         raise click.UsageError("SEMEL_URL and SEMEL_SERVER are both set: say which with --url or --server.")
     return (url, None) if "url" in typed or server is None else (None, server.strip().rstrip("/"))
+
+
+def asks_gateway(words: Sequence[str]) -> bool:
+    """Whether a command line means a gateway, also if it could not be read to its end."""
+    flags = {word.partition("=")[0] for word in words}
+    return "--url" not in flags and ("--server" in flags or bool(os.environ.get("SEMEL_SERVER")))
 
 
 def _typed(name: str) -> bool:

@@ -8,4 +8,5 @@ exact              a function per signature                         exact_kinds 
 secrecy            what is written nowhere                          filled        the default `semel.filled`
 exception_meaning  what an exception says about the effect          transport     what usual clients raise
 transaction        effect and record in one commit                  tool_names    one name, one function
+for_model          an error in words for a model
 """

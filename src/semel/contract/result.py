@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, cast
 
 from semel import errors
+from semel.contract.for_model import for_model
 from semel.kernel.durations import Duration, microseconds
 from semel.kernel.keys import Key
 
@@ -45,6 +46,11 @@ class ToolError:
             error.corrective_action,
             error.details,
         )
+
+    @property
+    def for_model(self) -> str:
+        """The same in words for a model, beginning with the code: what happened, and what to do about it."""
+        return for_model(self)
 
     def exception(self) -> errors.CallError:
         """The exception that says the same."""
