@@ -28,6 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("audit.leaves", "windows.age_counters", "ledger.catalogue", "ledger.request_keys", "questions"),
     ("ledger.sweep", "ledger.keeper", "ledger.records", "ledger.explain", "ledger.closing"),
     ("call.step", "ledger"),
+    ("call.guarded_call",),
     ("call.guard", "ledger.probing"),
     ("call",),
     ("audit", "ledger.doctor", "windows.advice"),

@@ -2,7 +2,7 @@
 
 declare   `@tool_contract`                       tool        arguments in, value or result out
 step      where keys are made                    unfinished  what holds a numbered step
-guard     the only decider: claim, effect, settle
+guard     the only decider: claim, effect, settle; of a `guarded_call`
 drive     carries out what the guard wishes, by calling or by awaiting
 outcome   outcomes as bytes, and back            cache       settled records in the process
 bound     methods of instances

@@ -23,7 +23,7 @@ from semel.kernel import owner
 from semel.kernel.clock import Clock
 from semel.kernel.keys import Key
 from semel.kernel.record import Address, Claim, Command, Look, Reply, Settle, State
-from semel.ledger.running import Call
+from semel.ledger.running import RunningCall
 from semel.stores.base import Query, Store
 
 
@@ -33,7 +33,7 @@ class Unrecorded(NamedTuple):
     contract: Contract
     arguments: dict[str, Any]
     instance: Any
-    outer: Call | None  # the recorded call whose tool made it
+    outer: RunningCall | None  # the recorded call whose tool made it
 
 
 class Entered(NamedTuple):
@@ -76,7 +76,7 @@ class Elapsed(NamedTuple):
     """The answer is the clock's seconds, for measuring a wait."""
 
 
-Entering = Call | Unrecorded
+Entering = RunningCall | Unrecorded
 Wish = Command | Query[Any] | Entering | CommitEffect | Ask | Pause | Await | Elapsed
 Deciding = Generator[Wish, Any, Any]
 
@@ -100,7 +100,7 @@ def drive(deciding: Deciding, store: Store | None, clock: Clock) -> Any:
                 if kind is Claim or kind is Settle:
                     assert store is not None
                     answer = store.perform(wish)
-                elif kind is Call and not wish.contract.transaction_parameters:
+                elif isinstance(wish, RunningCall) and not wish.contract.transaction_parameters:
                     answer = _enter(wish, wish.passed)
                 else:
                     answer = _carried_out(wish, store, clock)
@@ -117,7 +117,7 @@ def _carried_out(wish: Any, store: Store | None, clock: Clock) -> Any:
     match wish:
         case Elapsed():
             return clock.monotonic()
-        case Call():
+        case RunningCall():
             return _enter_in_transaction(_of(store), wish)
         case Unrecorded():
             return _enter(wish, wish.arguments)
@@ -148,7 +148,7 @@ async def adrive(deciding: Deciding, store: Store | None, clock: Clock) -> Any:
                 if kind is Claim or kind is Settle:
                     assert store is not None
                     answer = await store.aperform(wish)
-                elif kind is Call and not wish.contract.transaction_parameters:
+                elif isinstance(wish, RunningCall) and not wish.contract.transaction_parameters:
                     answer = await _aenter(wish, wish.passed)
                 else:
                     answer = await _acarried_out(wish, store, clock)
@@ -165,7 +165,7 @@ async def _acarried_out(wish: Any, store: Store | None, clock: Clock) -> Any:
     match wish:
         case Elapsed():
             return clock.monotonic()
-        case Call():
+        case RunningCall():
             return await _aenter_in_transaction(_of(store), wish)
         case Unrecorded():
             return await _aenter(wish, wish.arguments)
@@ -200,7 +200,7 @@ _LAZY = frozenset((CoroutineType, GeneratorType, AsyncGeneratorType, map, filter
 def current_key() -> Key | None:
     """The key of the tool that runs here."""
     running = _current()
-    return running.key if type(running) is Call else None
+    return running.key if isinstance(running, RunningCall) else None
 
 
 def current_fence() -> int | None:
@@ -208,23 +208,23 @@ def current_fence() -> int | None:
     running = _current()
     if running is None:
         return None
-    return running.fence if type(running) is Call else 0
+    return 0 if isinstance(running, Unrecorded) else running.fence
 
 
-def current_call() -> Call | None:
+def current_call() -> RunningCall | None:
     """The recorded call whose tool runs here, or has called the one that does."""
     running = _running.get()
     if running is None:
         return None
-    call = running.outer if type(running) is Unrecorded else running
-    return call if type(call) is Call and call.token is not None else None
+    call = running.outer if isinstance(running, Unrecorded) else running
+    return None if call is None or call.token is None else call
 
 
 def _current() -> Entering | None:
     """The tool that runs here; None if its call has ended, but an interrupt kept it from being unset."""
     running = _running.get()
-    call = running.outer if type(running) is Unrecorded else running
-    return None if call is not None and call.token is None else running  # type: ignore[union-attr]
+    call = running.outer if isinstance(running, Unrecorded) else running
+    return None if call is not None and call.token is None else running
 
 
 def _enter(entering: Entering, arguments: dict[str, Any]) -> Any:
@@ -257,7 +257,7 @@ async def _aenter(entering: Entering, arguments: dict[str, Any]) -> Any:
 def _invoke(entering: Entering, arguments: dict[str, Any]) -> Any:
     contract = entering.contract
     if contract.key_parameters:
-        assert type(entering) is Call, "who keeps no record has no key"
+        assert isinstance(entering, RunningCall), "who keeps no record has no key"
         arguments = arguments.copy()
         for name in contract.key_parameters:
             arguments[name] = entering.key
@@ -282,7 +282,7 @@ def _refuse_lazy(entering: Entering, value: Any) -> None:
 # --- running the tool inside a transaction ---------------------------------------------------------
 
 
-def _enter_in_transaction(store: Store, call: Call) -> Entered:
+def _enter_in_transaction(store: Store, call: RunningCall) -> Entered:
     transaction = store.begin(asynchronous=False)
     call.opened += (transaction,)
     try:
@@ -294,7 +294,7 @@ def _enter_in_transaction(store: Store, call: Call) -> Entered:
         raise
 
 
-async def _aenter_in_transaction(store: Store, call: Call) -> Entered:
+async def _aenter_in_transaction(store: Store, call: RunningCall) -> Entered:
     transaction = await _begun(store)
     call.opened += (transaction,)
     try:
@@ -316,7 +316,7 @@ async def _begun(store: Store) -> Transaction:
         raise
 
 
-def _with(transaction: Transaction, call: Call) -> dict[str, Any]:
+def _with(transaction: Transaction, call: RunningCall) -> dict[str, Any]:
     return call.passed | dict.fromkeys(call.contract.transaction_parameters, transaction)
 
 

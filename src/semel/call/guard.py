@@ -23,6 +23,7 @@ from semel.call.drive import (
     Unrecorded,
     Wish,
 )
+from semel.call.guarded_call import Call
 from semel.call.outcome import (
     compact,
     error_text,
@@ -59,7 +60,7 @@ from semel.kernel.record import (
     ours,
     settled_by,
 )
-from semel.ledger.running import Call, NeverEntered
+from semel.ledger.running import NeverEntered
 from semel.questions import approvals, calls
 
 log = logging.getLogger("semel")
@@ -123,8 +124,7 @@ def guarded(call: Call) -> Deciding:
 
     What every first call does is written out here. Whatever else may happen has a function of its own.
     """
-    contract, ledger = call.contract, call.ledger
-    running, keeper = ledger.running, ledger.keeper
+    contract, running, keeper = call.contract, call.ledger.running, call.ledger.keeper
     _refuse(call)
     try:
         running.calls.add(call)
@@ -150,7 +150,6 @@ def guarded(call: Call) -> Deciding:
         # Enter the tool under its fence, with a heartbeat.
         if record.attempts > 1 or record.request.job_id:
             call.passed = yield from _first_arguments(call, record)
-        # Read before the tool can change its arguments: secrets are struck out of the text of its error.
         secrets = _secrets(call) if call.exact is None else []
         call.fence = record.fence
         try:
@@ -396,6 +395,7 @@ def _wait_for_owner(call: Call, held: Held, deadline: float) -> Generator[Wish, 
 
 
 def _secrets(call: Call) -> list[str]:
+    """What is struck out of the text of an error: read before the tool can change its arguments."""
     arguments = call.contract.arguments
     return arguments.secrets_of(call.passed) if arguments.guards else []
 

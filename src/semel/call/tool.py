@@ -9,6 +9,7 @@ from typing import Any, cast
 from semel import errors
 from semel.call.drive import Unrecorded, adrive, current_call, drive
 from semel.call.guard import guarded, in_doubt_error, unrecorded
+from semel.call.guarded_call import Call
 from semel.call.outcome import cleaned, error_text, replayed_value
 from semel.call.step import Visit, current_visit
 from semel.call.unfinished import Action, Watched
@@ -21,7 +22,7 @@ from semel.kernel.keys import Key, derive, derive_digits, explicit, fingerprint,
 from semel.kernel.record import UNSETTLED, Address, Record, State
 from semel.ledger.counters import PERFORMED, REFUSED, Hit
 from semel.ledger.ledger import Ledger
-from semel.ledger.running import SCOPE, Call
+from semel.ledger.running import SCOPE
 
 # What is on record, as a settlement or a doubt, has its own event; other answers are counted as refusals.
 _ON_RECORD = frozenset(("EFFECT_FAILED", "PARTIAL_SUCCESS", "UPSTREAM_TIMEOUT"))
@@ -256,10 +257,7 @@ class Tool:
     ) -> Call:
         contract = self.contract
         ledger.sightings.saw(contract, now_us)
-        step, open_calls = (None, ()) if visit is None else (visit.step, visit.open_calls)
-        call = Call(
-            contract, ledger, key, arguments, exact, canonical, instance, step, current_call(), open_calls
-        )
+        call = Call(contract, ledger, key, arguments, exact, canonical, instance, visit, current_call())
         call.looks_first = ledger.expects_settlements and ledger.store.looks_first and not self.is_async
         return call
 

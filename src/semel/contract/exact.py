@@ -159,10 +159,13 @@ class _Writer:
         ]
         if told != arguments:
             lines.append(f"    {told} = {self._dict([e for e in first if not e.ignored], self._form)}")
+        # What is ignored is stored all the same, so it has to be fit for that. Where all is plain, storing it
+        # shows that (`Arguments.dump_exactly`), and a replay stores nothing.
+        ignores = ignores and not self._plain
         if ignores:
             lines.append(f"    {ignored} = {self._dict(aside, self._form)}")
         for each in later:
-            lines += self._later(each, arguments, ignored if each.ignored else told)
+            lines += self._later(each, arguments, told if not each.ignored else ignored if ignores else None)
         if ignores:
             lines.append("    # What is ignored is stored all the same, so it has to be fit for that.")
             lines += self._writing(self._local("aside"), ignored)
@@ -184,13 +187,15 @@ class _Writer:
         ]
         return [line for pair in written for line in pair]
 
-    def _later(self, each: ExactParameter, arguments: str, forms: str) -> list[str]:
-        """An argument that may be left out, or stands behind one that may be."""
+    def _later(self, each: ExactParameter, arguments: str, forms: str | None) -> list[str]:
+        """An argument that may be left out, or stands behind one that may be; its form goes into `forms`."""
         if not each.required:
             self._check_default(each)
         misfit, copy, form = (write(each.kind, each.name) for write in (self._misfit, self._copy, self._form))
         lines = [f"if {misfit}:", "    return None", f"{arguments}[{each.name!r}] = {copy}"]
-        if each.required or each.ignored:
+        if forms is None:
+            pass
+        elif each.required or each.ignored:
             lines.append(f"{forms}[{each.name!r}] = {form}")
         else:
             value = each.name

@@ -15,7 +15,7 @@ from semel.errors import SemelError, StoreUnavailable
 from semel.kernel.record import Park, Release
 from semel.kernel.waiting import WaitingThreads, is_inside, is_reserved
 from semel.ledger.keeper import Keeper
-from semel.ledger.running import Call, Running
+from semel.ledger.running import Running, RunningCall
 from semel.stores.base import Store
 
 log = logging.getLogger("semel")
@@ -42,7 +42,7 @@ class Closing:
         self._closed = False
         self._changed = WaitingThreads()
 
-    def close(self, within_s: float, innermost: Call | None = None) -> None:
+    def close(self, within_s: float, innermost: RunningCall | None = None) -> None:
         """The store is closed; by another thread soon, where this one cannot be waited for.
 
         `innermost` is the call whose tool closes.
@@ -106,7 +106,7 @@ class Closing:
                 log.error("semel: cannot write %s: %s", type(last_word).__name__, error)
 
 
-def _last_word(call: Call) -> Park | Release | None:
+def _last_word(call: RunningCall) -> Park | Release | None:
     token = call.token
     if token is None:
         return None

@@ -23,7 +23,7 @@ from semel.kernel.record import Address, Command, Look, Record, Renew, Settle
 from semel.kernel.waiting import Flag, reserve_thread
 from semel.ledger.catalogue import Sightings
 from semel.ledger.counters import REFUSED, AnswerCounters
-from semel.ledger.running import Call, Running
+from semel.ledger.running import Running, RunningCall
 from semel.ledger.sweep import Sweeper
 from semel.stores.base import AppendEvents, Store
 from semel.windows.age_counters import TOOL, AgeCounters, Subject
@@ -101,7 +101,7 @@ class Keeper:
 
     # --- called on the way of a call: quick -------------------------------------------------------
 
-    def begin(self, call: Call) -> None:
+    def begin(self, call: RunningCall) -> None:
         """Renew this call's lease while it runs, for at most its `run_limit`."""
         now, contract = self._clock.monotonic(), call.contract
         call.began = now
@@ -113,7 +113,7 @@ class Keeper:
         if due < self._wake_at:
             self._awake.set()
 
-    def end(self, call: Call) -> None:
+    def end(self, call: RunningCall) -> None:
         """The call is over; nothing happens if it never began."""
         call.renewed = False
 
@@ -179,10 +179,10 @@ class Keeper:
         self._wake_at = min(self._wake_at, now + _TICK_S)
         return max(0.001, self._wake_at - self._clock.monotonic())
 
-    def _renewed(self) -> list[Call]:
+    def _renewed(self) -> list[RunningCall]:
         return [call for call in list(self._running.calls) if call.renewed]
 
-    def _renew(self, call: Call, now: float) -> None:
+    def _renew(self, call: RunningCall, now: float) -> None:
         token, lease_us = call.token, call.contract.lease_us
         if token is None:
             return  # it has just had its last word

@@ -10,96 +10,70 @@ import weakref
 from asyncio import _get_running_loop, current_task
 from collections.abc import Iterator
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from semel.contract.contract import Contract
-from semel.contract.exact import Exact
 from semel.contract.transaction import Transaction
 from semel.errors import StoreUnavailable
 from semel.kernel.keys import Key
 from semel.kernel.record import Address, Record, new
 from semel.kernel.waiting import WaitingThreads, is_reserved
 
-if TYPE_CHECKING:
-    from semel.call.step import Step
-    from semel.call.unfinished import OpenCalls
-    from semel.ledger.ledger import Ledger
-
 # The scope of the records of calls.
 SCOPE = "tool"
 
 
-class Call:
-    """One guarded call: what is called, how far it has come with its key, and whether its lease is renewed.
+class RunningCall:
+    """One call as far as it is under way: who makes it, how far it has come with its key, its lease.
 
-    One object for all of that, because every call makes it, and each further object costs as much as a step.
-    Who closes the ledger, the keeper and the tool that runs here each read their part of it.
+    Who closes the ledger, the keeper, and the tool that runs here read it; what was called, and how it is
+    decided, is added by `Call` (call/guarded_call.py). One object, because every call makes it.
     """
 
     __slots__ = (
-        "arguments",
         "at",
         "began",
-        "canonical",
         "contract",
         "due",
         "entered",
-        "exact",
         "fence",
-        "fingerprint",
         "instance",
-        "keep",
         "key",
-        "ledger",
-        "looks_first",
         "lost",
-        "open_calls",
         "opened",
         "outer",
         "passed",
         "record",
         "renewed",
-        "replayed",
         "settled",
-        "step",
         "stop_at",
         "task",
         "thread",
         "token",
     )
 
+    fence: int  # of the attempt whose tool is entered
     began: float  # the clock's seconds, as in the next two; set by the keeper with them
     due: float  # when its lease is renewed next
     stop_at: float  # when that ends
-    fence: int  # of the attempt whose tool is entered
-    fingerprint: bytes
 
     def __init__(
         self,
         contract: Contract,
-        ledger: Ledger,
+        tenant: str,
         key: Key,
         arguments: dict[str, Any],
-        exact: Exact | None,
-        canonical: bytes,
         instance: Any,
-        step: Step | None,
-        outer: Call | None,
-        open_calls: tuple[OpenCalls, ...],
+        outer: RunningCall | None,
     ) -> None:
         self.contract = contract
-        self.ledger = ledger
         self.key = key
-        self.at = new(Address, (ledger.tenant, SCOPE, key))
-        self.arguments = arguments  # they fit the contract
-        self.exact = exact  # the same, if all have exactly their declared types
-        self.canonical = canonical
+        self.at = new(Address, (tenant, SCOPE, key))
         self.instance = instance  # the `self` of a method, or None
-        self.step = step
         self.outer = outer  # the call whose tool made this one
-        self.open_calls = open_calls  # of the numbered steps around it
-        self.keep = True  # whether its settlement may be kept in the process
-        self.looks_first = False  # whether the store is asked for a settlement before the claim is made
+        self.thread = get_ident()
+        loop = _get_running_loop()
+        self.task = None if loop is None else current_task(loop)
         # How far it has come.
         self.token: bytes | None = None  # while it may hold the key, and has not written its last word
         self.entered = False  # whether the tool may have begun
@@ -107,13 +81,8 @@ class Call:
         self.opened: tuple[Transaction, ...] = ()  # for the tool
         self.record: Record | None = None  # as the store last gave it
         self.settled = False  # whether its answer is on record
-        self.replayed = False  # whether its answer is an earlier call's
         self.renewed = False  # whether the keeper renews its lease
         self.lost = False  # whether the keeper found that someone else went on
-        # Who makes it.
-        self.thread = get_ident()
-        loop = _get_running_loop()
-        self.task = None if loop is None else current_task(loop)
 
     def begin(self, token: bytes) -> None:
         self.token, self.entered = token, False
@@ -144,15 +113,15 @@ class Running:
     """Kept as a set, not a number: a call that is interrupted on its way in or out is not miscounted."""
 
     def __init__(self) -> None:
-        self.calls: set[Call] = set()
+        self.calls: set[RunningCall] = set()
         self.closing = False  # what is not under way is refused
         self.ended = False  # no tool is entered any more
         self._hurried = False
-        self._excused: set[Call] = set()
+        self._excused: set[RunningCall] = set()
         self._left = WaitingThreads()
         _all.add(self)
 
-    def refuse(self, call: Call) -> None:
+    def refuse(self, call: RunningCall) -> None:
         """StoreUnavailable if this call must not begin: the ledger closes, or the thread is not for it."""
         if self.ended or (self.closing and call.outer not in self.calls):
             raise StoreUnavailable(
@@ -162,10 +131,10 @@ class Running:
             raise StoreUnavailable(
                 "This thread keeps the leases of running calls, and a finaliser called a tool on it; "
                 "the tool did not run.",
-                corrective_action="Call it from another thread.",
+                corrective_action="RunningCall it from another thread.",
             )
 
-    def enter(self, call: Call) -> None:
+    def enter(self, call: RunningCall) -> None:
         """The tool may have begun from here on; NeverEntered if it may not, because the ledger was closed."""
         call.entered = True
         # In this order: whoever closes sets `ended` first, and then looks at `entered`.
@@ -177,7 +146,7 @@ class Running:
         if self.closing:
             self._left.wake()
 
-    def above(self, call: Call) -> bool:
+    def above(self, call: RunningCall) -> bool:
         """Whether whoever makes this call is in the middle of another one of the same key."""
         doer = (call.thread, call.task)
         beside = (other for other in list(self.calls) if (other.thread, other.task) == doer)
@@ -185,7 +154,7 @@ class Running:
 
     # --- closing ----------------------------------------------------------------------------------
 
-    def interrupted(self, innermost: Call | None) -> bool:
+    def interrupted(self, innermost: RunningCall | None) -> bool:
         """Whether this thread is in the middle of calls besides those whose tool it is that asks.
 
         Then a handler came in between two of their steps, or they are other tasks of this thread's loop: they
@@ -194,7 +163,7 @@ class Running:
         thread, own = get_ident(), set(_chain(innermost))
         return any(call.thread == thread and call not in own for call in list(self.calls))
 
-    def excuse(self, innermost: Call | None) -> None:
+    def excuse(self, innermost: RunningCall | None) -> None:
         """Nobody waits for the call whose tool closes, and for those around it."""
         self._excused.update(_chain(innermost))
         self._left.wake()
@@ -214,7 +183,7 @@ class Running:
         self._left = WaitingThreads()
 
 
-def _chain(call: Call | None) -> Iterator[Call]:
+def _chain(call: RunningCall | None) -> Iterator[RunningCall]:
     """The call, the one whose tool made it, and so on."""
     while call is not None:
         yield call
