@@ -551,7 +551,7 @@ READY = b"Z\x00\x00\x00\x05I"  # the last piece of a reply
 
 
 class RefusingAgain(Proxy):
-    """The first refusal of a full disk comes again, whole or a piece, with what is asked once it is ordered."""
+    """The first refusal of a full disk comes again, whole or a piece, once that is ordered."""
 
     def __init__(self, port: int, *, whole: bool, ordered: bool) -> None:
         super().__init__(port)
@@ -597,14 +597,36 @@ def test_a_refusal_that_comes_again_is_not_the_answer_to_what_is_asked_next(
     proxy.close()
 
 
-def test_a_refusal_behind_which_more_arrives_is_not_believed(server, schema, proxy, near, far):
+class TwiceAtOnce:
+    """A socket to which a refusal of a full disk goes twice, in one piece."""
+
+    def __init__(self, to: socket.socket) -> None:
+        self._to, self._held = to, b""
+
+    def sendall(self, chunk: bytes) -> None:
+        self._held += chunk
+        if b"C53100" in self._held:
+            if not self._held.endswith(READY):
+                return  # the rest of it follows
+            self._held *= 2
+        self._to.sendall(self._held)
+        self._held = b""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._to, name)
+
+
+def test_a_refusal_behind_which_more_has_arrived_is_not_believed(server, schema, far, proxy, monkeypatch):
     refuse_what_is_called_refused(server, schema)
+    carry = proxy._carry
+
+    def carry_twice(source, target, replies, fate):
+        carry(source, TwiceAtOnce(target) if replies else target, replies, fate)
+
+    monkeypatch.setattr(proxy, "_carry", carry_twice)
+    proxy.cut()
     warm(far)
-    proxy.doubles_replies = True
     with pytest.raises(StoreUnavailable, match="another question"):
-        far.store.perform(claim(A, place("refused")))
-    proxy.restore()
-    with pytest.raises(StoreUnavailable, match="disk is full"):
         far.store.perform(claim(A, place("refused")))
 
 
