@@ -547,18 +547,22 @@ CREATE TRIGGER refuse BEFORE INSERT ON records
 """
 
 
-class RefusingAgain(Proxy):
-    """The first refusal of a full disk comes again when something else is asked, once that is ordered."""
+READY = b"Z\x00\x00\x00\x05I"  # the last piece of a reply
 
-    def __init__(self, port: int, *, ordered: bool) -> None:
+
+class RefusingAgain(Proxy):
+    """The first refusal of a full disk comes again, whole or a piece, once that is ordered."""
+
+    def __init__(self, port: int, *, whole: bool, ordered: bool) -> None:
         super().__init__(port)
         self.ordered = ordered
+        self.whole = whole
         self.refusal: bytes | None = None
 
     def _keep(self, reply: bytes, fate: Fate) -> None:
         super()._keep(reply, fate)
         if b"C53100" in reply and not self.repeated:
-            self.refusal = reply
+            self.refusal = reply.removesuffix(READY) + (READY if self.whole else b"")
 
     def _repeat(self, client: socket.socket, fate: Fate) -> None:
         if self.ordered and self.refusal is not None:
@@ -566,17 +570,22 @@ class RefusingAgain(Proxy):
         super()._repeat(client, fate)
 
 
-@pytest.mark.parametrize("late", [False, True], ids=["at once", "late"])
-def test_a_refusal_that_comes_again_is_not_the_answer_to_what_is_asked_next(
-    late, server, schema, near, opened
-):
-    proxy = RefusingAgain(server.port, ordered=not late)
-    url = server.url(schema, timeout=HURRIED, sslmode="disable")
-    opened.append(semel.open(url.replace(f":{server.port}/", f":{proxy.port}/")))
-    far = opened[-1]
+def refuse_what_is_called_refused(server: PostgresServer, schema: str) -> None:
     with other(server, schema) as connection:
         connection.execute(REFUSES_INSERTS)
         connection.commit()
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["whole", "a piece"])
+@pytest.mark.parametrize("late", [False, True], ids=["at once", "late"])
+def test_a_refusal_that_comes_again_is_not_the_answer_to_what_is_asked_next(
+    late, whole, server, schema, near, opened
+):
+    proxy = RefusingAgain(server.port, whole=whole, ordered=not late)
+    url = server.url(schema, timeout=HURRIED, sslmode="disable")
+    opened.append(semel.open(url.replace(f":{server.port}/", f":{proxy.port}/")))
+    far = opened[-1]
+    refuse_what_is_called_refused(server, schema)
     warm(far)
     with pytest.raises(StoreUnavailable, match="disk is full"):
         far.store.perform(claim(A, place("refused")))
@@ -586,6 +595,39 @@ def test_a_refusal_that_comes_again_is_not_the_answer_to_what_is_asked_next(
     assert proxy.repeated == 1
     assert sorted(kinds(near.store)) == ["claimed"] * 2 + ["settled"] * 2
     proxy.close()
+
+
+class TwiceAtOnce:
+    """A socket to which a refusal of a full disk goes twice, in one piece."""
+
+    def __init__(self, to: socket.socket) -> None:
+        self._to, self._held = to, b""
+
+    def sendall(self, chunk: bytes) -> None:
+        self._held += chunk
+        if b"C53100" in self._held:
+            if not self._held.endswith(READY):
+                return  # the rest of it follows
+            self._held *= 2
+        self._to.sendall(self._held)
+        self._held = b""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._to, name)
+
+
+def test_a_refusal_behind_which_more_has_arrived_is_not_believed(server, schema, far, proxy, monkeypatch):
+    refuse_what_is_called_refused(server, schema)
+    carry = proxy._carry
+
+    def carry_twice(source, target, replies, fate):
+        carry(source, TwiceAtOnce(target) if replies else target, replies, fate)
+
+    monkeypatch.setattr(proxy, "_carry", carry_twice)
+    proxy.cut()
+    warm(far)
+    with pytest.raises(StoreUnavailable, match="another question"):
+        far.store.perform(claim(A, place("refused")))
 
 
 def test_a_commit_is_not_acknowledged_by_the_reply_to_what_was_said_before_it(proxy, far):

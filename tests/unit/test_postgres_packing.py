@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from importlib.resources import files
 
 import pytest
@@ -10,11 +11,21 @@ from hypothesis import strategies as st
 
 from semel.kernel.record import Address
 from semel.stores.postgres.findings import durability
-from semel.stores.postgres.packing import READERS, digest, escaped, number, text, unescaped
+from semel.stores.postgres.packing import (
+    READERS,
+    array,
+    digest,
+    encoded,
+    escaped,
+    number,
+    row_of,
+    text,
+    unescaped,
+)
 
 texts = st.text(alphabet=st.one_of(st.sampled_from("\x00\x01\x0201a"), st.characters(codec="utf-8")))
 
-TEXT, INT8 = 25, 20
+BYTEA, TEXT, INT8 = 17, 25, 20
 
 
 @given(texts)
@@ -46,6 +57,47 @@ def test_every_number_comes_back(value):
 @given(st.tuples(texts, texts, texts), st.tuples(texts, texts, texts))
 def test_different_addresses_have_different_digests(one, other):
     assert (digest(Address(*one)) == digest(Address(*other))) == (one == other)
+
+
+@given(st.lists(texts))
+def test_texts_that_are_packed_together_are_packed_like_each_alone(values):
+    assert list(encoded(*values)) == [text(value) for value in values]
+
+
+def unpacked(packed: bytes) -> list[bytes | None]:
+    """The values of an array of one dimension, as PostgreSQL reads it."""
+    dimensions, _, oid, count, first = struct.unpack_from("!iiiii", packed)
+    assert (dimensions, oid, first) == (1, BYTEA, 1)
+    values: list[bytes | None] = []
+    at = 20
+    while at < len(packed):
+        (size,) = struct.unpack_from("!i", packed, at)
+        values.append(None if size < 0 else packed[at + 4 : at + 4 + size])
+        at += 4 + max(0, size)
+    assert len(values) == count
+    return values
+
+
+same_size = st.integers(0, 40).flatmap(
+    lambda size: st.lists(st.binary(min_size=size, max_size=size), min_size=1)
+)
+
+
+@given(st.one_of(same_size, st.lists(st.none() | st.binary(max_size=40), min_size=1)))
+def test_an_array_holds_its_values_whether_they_have_one_size_or_not(values):
+    assert unpacked(array("bytea", values)) == values
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([TEXT, INT8, 999_999]), st.none() | st.binary(min_size=8, max_size=8)))
+)
+def test_a_row_that_comes_as_one_value_has_its_columns_also_of_types_that_are_not_known(columns):
+    values = [(oid, value if oid != TEXT else value and b"some text") for oid, value in columns]
+    packed = struct.pack("!i", len(values)) + b"".join(
+        struct.pack("!Ii", oid, -1 if value is None else len(value)) + (value or b"") for oid, value in values
+    )
+    read = [None if value is None else READERS.get(oid, bytes)(value) for oid, value in values]
+    assert row_of(packed) == tuple(read)
 
 
 STEPS = sorted(

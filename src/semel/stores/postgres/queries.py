@@ -78,7 +78,9 @@ class Answers:
 
     def common(self) -> tuple[bytes | None, ...]:
         """What every step is told: the time, whether events are written, where those who wait listen."""
-        return self.now(), truth(self._store.audit), self._channel
+        store = self._store
+        now = None if store.clock is SYSTEM else self.now()
+        return now, truth(store.audit), self._channel
 
     def _list(self, link: PostgresConnection, query: ListRecords) -> Sequence[Record]:
         created_at, id_ = query.before or _NEWEST

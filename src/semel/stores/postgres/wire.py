@@ -55,12 +55,14 @@ class PostgresConnection:
         self._unanswered = False  # sent as a whole, and the server is not through with it
         self._requests = 0
         self._echoes = False  # the server knows how to repeat a request's number
+        self._dropped: list[bool] = []  # what libpq read while nothing was under way
         self._pgconn = pq.PGconn.connect_start(conninfo)
         try:
             self._connect(SYSTEM.monotonic() + connect_s)
         except BaseException:
             self.close()
             raise
+        self._pgconn.notice_handler = _dropping_into(self._dropped)
         self._poll = select.poll()
         self._poll.register(self._pgconn.socket, _READABLE)
         self._pgconn.nonblocking = 1
@@ -112,6 +114,7 @@ class PostgresConnection:
             if readers is None:
                 readers = self._prepare(step, give_up_at)
             self._be_alone()
+            self._dropped.clear()
             self._requests += 1
             request = number(self._requests)
             formats = (_BINARY,) * (len(params) + 1)
@@ -121,8 +124,9 @@ class PostgresConnection:
             if pgconn.flush():
                 self._flush(give_up_at)
             result = self._next(give_up_at)
-            while self._next(give_up_at) is not None:
-                pass
+            if self._next(give_up_at) is not None:
+                # A piece of an older answer, and then ours.
+                raise self._break("the answer is to another question")
             self._unanswered = False
             if result is None:
                 raise self._break("no answer")
@@ -141,9 +145,14 @@ class PostgresConnection:
         return _rows(result, readers)
 
     def _in_step(self, refusal: Failure, give_up_at: float) -> Failure:
-        """The refusal, once it is known to be the answer to what was asked last: nothing stands behind it."""
+        """The refusal, once it is known to be the answer to what was asked last: nothing came behind it.
+
+        What came at once libpq has dropped, and said so; what comes now stands in front of a number.
+        """
         if self.broken:
             return refusal
+        if self._dropped:
+            return self._break("the answer is to another question")
         if not self.idle:
             self.close()  # in a transaction nobody says a number any more, and it is undone in any case
             return refusal
@@ -355,6 +364,16 @@ class PostgresConnection:
     def close(self) -> None:
         self.broken = True
         self._pgconn.finish()
+
+
+def _dropping_into(dropped: list[bool]) -> Callable[[Any], None]:
+    """Takes libpq's own notices, which have no code: it dropped what it read while nothing was under way."""
+
+    def take(notice: Any) -> None:
+        if not notice.error_field(_SQLSTATE):
+            dropped.append(True)
+
+    return take
 
 
 def _rows(result: Any, readers: Sequence[Callable[[bytes], Any]]) -> list[Row]:
