@@ -530,6 +530,29 @@ def test_without_audit_there_are_no_events_at_all(path) -> None:
         assert store.ask(ReadEvents()) == events
 
 
+def test_events_of_one_commit_are_numbered_as_their_commands_came_and_sealed_among_them(store) -> None:
+    """Also those that share a statement; and a seal in the middle covers all that came before it."""
+    first, second = [numbered(n) for n in range(2, 21)], [numbered(n) for n in range(21, 40)]
+
+    async def in_one_commit(*commands):
+        before = store.commits
+        asked = [store.aperform(each) if isinstance(each, tuple) else store.aask(each) for each in commands]
+        answers = await asyncio.gather(*asked)
+        assert store.commits == before + 1
+        return answers
+
+    seal = SealEvents()
+    claims = asyncio.run(in_one_commit(*(claim(*at) for at in first), seal, *(claim(*at) for at in second)))
+    asyncio.run(in_one_commit(*(settle(*at) for at in first + second)))
+    events = store.ask(ReadEvents())
+    assert [event.seq for event in events] == list(range(1, 77))
+    assert [event.at for event in events] == 2 * [at for _, at in first + second]
+    assert (claims[19].first_seq, claims[19].last_seq) == (1, 19)
+    for _, at in first + second:
+        record = store.perform(look(at)).record
+        assert fold(store.ask(ReadEvents(record_id=record.request.id))) == told_by(record)
+
+
 def test_numbers_of_events_go_on_after_all_of_them_were_dropped(path) -> None:
     clock = FakeClock()
     with closing(SqliteStore(path, clock=clock)) as store:

@@ -16,7 +16,7 @@ from semel.kernel.record import Address, Claim, Look, Record, Reply, Settle, app
 from semel.stores.base import Waiters
 from semel.stores.batching import BATCH_MAX, Batcher, QueuedCommand
 from semel.stores.sqlite import trouble
-from semel.stores.sqlite.commands import Performer, look
+from semel.stores.sqlite.commands import EventRow, Performer, look
 from semel.stores.sqlite.connection import patiently, shorten_log
 from semel.stores.sqlite.file_identity import FileIdentity
 
@@ -126,9 +126,12 @@ class CommitBatcher(Batcher[CommandToCommit]):
             # Inside, because an interrupt may come between the transaction's beginning and here.
             self._begin(connection, patient=not unseen)
             before = connection.total_changes
-            perform = self._performer.perform
+            performer = self._performer
+            events: list[EventRow] | None = None if len(writing) == 1 else []
             for queued in writing:
-                queued.answer = perform(connection, queued.command, changed)
+                queued.answer = performer.perform(connection, queued.command, changed, events)
+            if events:
+                performer.write_events(connection, events)
             if connection.total_changes == before:
                 connection.execute("ROLLBACK")
             else:
