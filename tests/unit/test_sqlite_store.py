@@ -94,18 +94,27 @@ def test_an_unknown_durability_is_refused_before_anything_is_made(path) -> None:
     assert not Path(path).exists()
 
 
-@pytest.mark.parametrize(("page_bytes", "pages"), [(None, 2_048), (1_024, 8_192), (65_536, 128)])
-def test_the_log_grows_as_long_whatever_the_size_of_the_files_pages(path, page_bytes, pages) -> None:
-    if page_bytes:
+@pytest.mark.parametrize(
+    ("durability", "made_with", "page_bytes", "pages"),
+    [
+        ("full", None, 4_096, 2_048),
+        ("full", 1_024, 1_024, 8_192),
+        ("normal", None, 2_048, 4_096),
+        ("normal", 65_536, 65_536, 128),
+    ],
+)
+def test_a_file_keeps_its_pages_and_the_log_grows_as_long_whatever_their_size(
+    path, durability, made_with, page_bytes, pages
+) -> None:
+    if made_with:
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
-            other.execute(f"PRAGMA page_size = {page_bytes}")
+            other.execute(f"PRAGMA page_size = {made_with}")
             other.execute("VACUUM")
-    with closing(SqliteStore(path)) as store, closing(sqlite3.connect(path)) as other:
-        assert other.execute("PRAGMA page_size").fetchone() == (page_bytes or 4_096,)
-        with closing(store._connect()) as another:
-            assert store._writer._connection is not None
-            for connection in (store._writer._connection, another):
-                assert connection.execute("PRAGMA wal_autocheckpoint").fetchone() == (pages,)
+    with closing(SqliteStore(path, durability=durability)) as store, closing(store._connect()) as another:
+        assert store._writer._connection is not None
+        for connection in (store._writer._connection, another):
+            assert connection.execute("PRAGMA page_size").fetchone() == (page_bytes,)
+            assert connection.execute("PRAGMA wal_autocheckpoint").fetchone() == (pages,)
 
 
 def test_records_and_the_secret_key_are_there_after_reopening(path) -> None:
