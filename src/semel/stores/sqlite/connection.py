@@ -26,8 +26,8 @@ _CACHE_KIB = 8_192
 _SMALL_PAGE_BYTES = 2_048
 
 # A log so long goes into the file, while whoever commits waits for three syncs. Where a commit needs none,
-# and where a crowd shares its own, twice of SQLite's 4 MB are better. A caller alone has nothing of that with FULL,
-# but that the syncs of a log that still grows take half as long again.
+# and where a crowd shares its own, twice SQLite's 4 MB are better. A caller alone has nothing of that with
+# FULL, but that the syncs of a log that still grows take half as long again.
 _CHECKPOINT_BYTES, _LONG_CHECKPOINT_BYTES = 4 << 20, 8 << 20
 
 # Twice the longer. Checkpoints never finish while many processes write without pause.
