@@ -94,18 +94,27 @@ def test_an_unknown_durability_is_refused_before_anything_is_made(path) -> None:
     assert not Path(path).exists()
 
 
-@pytest.mark.parametrize(("page_bytes", "pages"), [(None, 2_048), (1_024, 8_192), (65_536, 128)])
-def test_the_log_grows_as_long_whatever_the_size_of_the_files_pages(path, page_bytes, pages) -> None:
-    if page_bytes:
+@pytest.mark.parametrize(
+    ("durability", "made_with", "page_bytes", "pages"),
+    [
+        ("full", None, 4_096, 1_024),
+        ("full", 1_024, 1_024, 4_096),
+        ("normal", None, 2_048, 4_096),
+        ("normal", 65_536, 65_536, 128),
+    ],
+)
+def test_a_file_keeps_its_pages_and_the_log_grows_as_long_whatever_their_size(
+    path, durability, made_with, page_bytes, pages
+) -> None:
+    if made_with:
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
-            other.execute(f"PRAGMA page_size = {page_bytes}")
+            other.execute(f"PRAGMA page_size = {made_with}")
             other.execute("VACUUM")
-    with closing(SqliteStore(path)) as store, closing(sqlite3.connect(path)) as other:
-        assert other.execute("PRAGMA page_size").fetchone() == (page_bytes or 4_096,)
-        with closing(store._connect()) as another:
-            assert store._writer._connection is not None
-            for connection in (store._writer._connection, another):
-                assert connection.execute("PRAGMA wal_autocheckpoint").fetchone() == (pages,)
+    with closing(SqliteStore(path, durability=durability)) as store, closing(store._connect()) as another:
+        assert store._writer._connection is not None
+        for connection in (store._writer._connection, another):
+            assert connection.execute("PRAGMA page_size").fetchone() == (page_bytes,)
+            assert connection.execute("PRAGMA wal_autocheckpoint").fetchone() == (pages,)
 
 
 def test_records_and_the_secret_key_are_there_after_reopening(path) -> None:
@@ -145,6 +154,21 @@ def test_tasks_that_wait_for_a_commit_share_the_next_one(store, path) -> None:
 
     asyncio.run(all_at_once())
     assert store.commits == 2
+
+
+def test_the_log_of_a_crowd_may_grow_longer(store) -> None:
+    def pages() -> int:
+        return store._writer._connection.execute("PRAGMA wal_autocheckpoint").fetchone()[0]
+
+    async def renewed(times: int) -> None:
+        for _ in range(32):
+            await asyncio.gather(*(store.aperform(renew(A)) for _ in range(times)))
+
+    store.perform(claim(A))
+    asyncio.run(renewed(3))
+    assert pages() == 1_024
+    asyncio.run(renewed(8))
+    assert pages() == 2_048
 
 
 def test_more_callers_than_a_batch_takes_are_all_served(store, path) -> None:
@@ -520,6 +544,29 @@ def test_without_audit_there_are_no_events_at_all(path) -> None:
         store.perform(settle(A))
         store.ask(AppendEvents(events))
         assert store.ask(ReadEvents()) == events
+
+
+def test_events_of_one_commit_are_numbered_as_their_commands_came_and_sealed_among_them(store) -> None:
+    """Also those that share a statement; and a seal in the middle covers all that came before it."""
+    first, second = [numbered(n) for n in range(2, 21)], [numbered(n) for n in range(21, 40)]
+
+    async def in_one_commit(*commands):
+        before = store.commits
+        asked = [store.aperform(each) if isinstance(each, tuple) else store.aask(each) for each in commands]
+        answers = await asyncio.gather(*asked)
+        assert store.commits == before + 1
+        return answers
+
+    seal = SealEvents()
+    claims = asyncio.run(in_one_commit(*(claim(*at) for at in first), seal, *(claim(*at) for at in second)))
+    asyncio.run(in_one_commit(*(settle(*at) for at in first + second)))
+    events = store.ask(ReadEvents())
+    assert [event.seq for event in events] == list(range(1, 77))
+    assert [event.at for event in events] == 2 * [at for _, at in first + second]
+    assert (claims[19].first_seq, claims[19].last_seq) == (1, 19)
+    for _, at in first + second:
+        record = store.perform(look(at)).record
+        assert fold(store.ask(ReadEvents(record_id=record.request.id))) == told_by(record)
 
 
 def test_numbers_of_events_go_on_after_all_of_them_were_dropped(path) -> None:

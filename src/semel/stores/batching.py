@@ -148,7 +148,8 @@ class Batcher(ABC, Generic[Q]):
         try:
             self._carry_out(batch)
         except Exception as error:
-            queued.error = self._error_of(error, queued.command)
+            if not queued.done:
+                queued.error = self._error_of(error, queued.command)
         with self._lock:
             self._running.discard(queued)
             self._set_free(batch)

@@ -59,6 +59,7 @@ _WAITING, _PENDING = State.WAITING.value, State.PENDING.value
 _new = tuple.__new__  # half the price of naming every field once more
 
 Statement = tuple[str, tuple[Any, ...]]
+EventRow = tuple[Any, ...]  # the columns of an event after seq
 
 
 def claim(command: Claim, now_us: int) -> Statement:
@@ -160,19 +161,36 @@ class Performer:
     def token(self) -> bytes:
         return self._store.clock.token()
 
-    def perform(self, connection: sqlite3.Connection, command: Any, changed: list[Address]) -> Any:
-        """The command's answer; the addresses of what it changed are added to `changed`."""
+    def perform(
+        self,
+        connection: sqlite3.Connection,
+        command: Any,
+        changed: list[Address],
+        events: list[EventRow] | None = None,
+    ) -> Any:
+        """The command's answer; the addresses of what it changed are added to `changed`.
+
+        Its event is written; or added to `events`, for `write_events` to write it before the commit.
+        """
         kind = type(command)
         # First what every call asks for, without reading back what was written: half the price.
         reply: Reply | None = None
         if kind is Claim:
-            reply = self._claim_new(connection, command, changed)
+            reply = self._claim_new(connection, command, changed, events)
         elif kind is Settle and (claimed := self._claimed.get(command.token)) is not None:
-            reply = self._settle_held(connection, command, claimed, changed)
-        return self._perform_any(connection, command, changed) if reply is None else reply
+            reply = self._settle_held(connection, command, claimed, changed, events)
+        if reply is not None:
+            return reply
+        if events:
+            self.write_events(connection, events)  # in their order, and whoever reads them finds them
+        return self._perform_any(connection, command, changed)
 
     def _claim_new(
-        self, connection: sqlite3.Connection, command: Claim, changed: list[Address]
+        self,
+        connection: sqlite3.Connection,
+        command: Claim,
+        changed: list[Address],
+        events: list[EventRow] | None,
     ) -> Reply | None:
         """The reply to a claim of a key that has no record; None if it has one, or waits for a person."""
         request, token, lease_us, waiting = command
@@ -193,12 +211,20 @@ class Performer:
                 now_us, tenant, scope, key, id_, CLAIMED, _PENDING, fence, tool, version, fingerprint, None,
                 conversation, step, principal, "", 1,
             )  # fmt: skip
-            connection.execute(sql.NOTE_EVENT, event)
+            if events is None:
+                connection.execute(sql.NOTE_EVENT, event)
+            else:
+                events.append(event)
         changed.append(at)
         return _new(Reply, (_new(Record, (request, State.PENDING, *rest)), now_us, True))
 
     def _settle_held(
-        self, connection: sqlite3.Connection, command: Settle, claimed: Record, changed: list[Address]
+        self,
+        connection: sqlite3.Connection,
+        command: Settle,
+        claimed: Record,
+        changed: list[Address],
+        events: list[EventRow] | None,
     ) -> Reply | None:
         """The reply to a settlement of what this process claimed; None if the record is not as it was then.
 
@@ -226,7 +252,10 @@ class Performer:
                 now_us, tenant, scope, key, id_, SETTLED, name, fence, tool, version, digest, expires_at,
                 conversation, step, by or principal, "", 1,
             )  # fmt: skip
-            connection.execute(sql.NOTE_EVENT, event)
+            if events is None:
+                connection.execute(sql.NOTE_EVENT, event)
+            else:
+                events.append(event)
         changed.append(at)
         record = (
             request, state, token, fence, attempts, entries, created_at, entered_at, None, now_us, expires_at,
@@ -294,6 +323,22 @@ class Performer:
         return committed
 
     # --- events ----------------------------------------------------------------------------------
+
+    def write_events(self, connection: sqlite3.Connection, events: list[EventRow]) -> None:
+        """They are written, in their order, and the list is empty."""
+        at_once = sql.EVENTS_AT_ONCE
+        seq = connection.execute(sql.NEXT_EVENT).fetchone()[0] if len(events) >= at_once else 0
+        while len(events) >= at_once:
+            columns: list[Any] = []
+            for event in events[:at_once]:
+                columns.append(seq)
+                columns += event
+                seq += 1
+            connection.execute(sql.NOTE_EVENTS, columns)
+            del events[:at_once]
+        for event in events:
+            connection.execute(sql.NOTE_EVENT, event)
+        events.clear()
 
     def _note(self, connection: sqlite3.Connection, event: Event | None) -> None:
         if event is not None:

@@ -21,11 +21,16 @@ _STATEMENTS_KEPT = 128
 # The upper part of the tree of a million records, so that a claim reads one or two pages from the file.
 _CACHE_KIB = 8_192
 
-# A log so long goes into the file. Whoever commits then waits for three syncs, where other commits may need
-# none: with SQLite's own 4 MB every hundred calls.
-_CHECKPOINT_BYTES = 8 << 20
+# Of a file that is made for NORMAL, where a commit costs what it writes: whole pages, of which a call changes
+# some hundred bytes. With FULL it costs a sync, and small pages only cost a crowd more steps.
+_SMALL_PAGE_BYTES = 2_048
 
-# Twice that. Checkpoints never finish while many processes write without pause.
+# A log so long goes into the file, while whoever commits waits for three syncs. Where a commit needs none,
+# and where a crowd shares its own, twice SQLite's 4 MB are better. A caller alone has nothing of that with
+# FULL, but that the syncs of a log that still grows take half as long again.
+_CHECKPOINT_BYTES, _LONG_CHECKPOINT_BYTES = 4 << 20, 8 << 20
+
+# Twice the longer. Checkpoints never finish while many processes write without pause.
 _LOG_BYTES_MAX = 16 << 20
 # One of them usually does it. Here SQLite itself waits: only it can do so with half a checkpoint done.
 _SHORTENING_TRIES, _SHORTENING_MS = 5, 100
@@ -61,9 +66,10 @@ def connect_as(kind: type[C], path: str, durability: Durability, busy_s: float) 
 
 
 def _set(connection: sqlite3.Connection, durability: Durability) -> None:
-    page_bytes = connection.execute("PRAGMA page_size").fetchone()[0]
+    if durability == "normal":
+        connection.execute(f"PRAGMA page_size = {_SMALL_PAGE_BYTES}")  # a file that is there keeps its own
+    _checkpoint_every(connection, _LONG_CHECKPOINT_BYTES if durability == "normal" else _CHECKPOINT_BYTES)
     for pragma in (
-        f"wal_autocheckpoint = {_CHECKPOINT_BYTES // page_bytes}",
         f"synchronous = {durability.upper()}",
         # Elsewhere than on macOS these two mean nothing; there a plain fsync does not reach the disk.
         f"fullfsync = {int(durability == 'full')}",
@@ -74,6 +80,19 @@ def _set(connection: sqlite3.Connection, durability: Durability) -> None:
         "temp_store = MEMORY",
     ):
         connection.execute(f"PRAGMA {pragma}")
+
+
+def _checkpoint_every(connection: sqlite3.Connection, log_bytes: int) -> None:
+    page_bytes = connection.execute("PRAGMA page_size").fetchone()[0]
+    connection.execute(f"PRAGMA wal_autocheckpoint = {log_bytes // page_bytes}")
+
+
+def let_log_grow(connection: sqlite3.Connection) -> None:
+    """A crowd commits here: checkpoints are as rare as where no commit needs a sync."""
+    try:
+        _checkpoint_every(connection, _LONG_CHECKPOINT_BYTES)
+    except sqlite3.Error:
+        pass  # then they come as often as before
 
 
 def patiently(action: Callable[[], T], busy_s: float) -> T:

@@ -43,7 +43,18 @@ RESOLVE_HAPPENED = statement("resolve_happened")
 RESOLVE_CLEARED = statement("resolve_cleared")
 AMEND = statement("amend")
 
+# More save no more, and what is left over is written one by one.
+EVENTS_AT_ONCE = 8
+
+
+def _repeated(inserting: str, times: int) -> str:
+    head, row = inserting.rsplit("\n", 1)
+    return f"{head}\n{','.join([row] * times)}"
+
+
 NOTE_EVENT = statement("note_event")
+NEXT_EVENT = statement("next_event")
+NOTE_EVENTS = _repeated(statement("note_events"), EVENTS_AT_ONCE)
 READ_EVENTS = statement("read_events")
 READ_EVENTS_OF_RECORD = statement("read_events_of_record")
 OLDEST_SEALED_RUN = statement("oldest_sealed_run")

@@ -16,8 +16,8 @@ from semel.kernel.record import Address, Claim, Look, Record, Reply, Settle, app
 from semel.stores.base import Waiters
 from semel.stores.batching import BATCH_MAX, Batcher, QueuedCommand
 from semel.stores.sqlite import trouble
-from semel.stores.sqlite.commands import Performer, look
-from semel.stores.sqlite.connection import patiently, shorten_log
+from semel.stores.sqlite.commands import EventRow, Performer, look
+from semel.stores.sqlite.connection import let_log_grow, patiently, shorten_log
 from semel.stores.sqlite.file_identity import FileIdentity
 
 # SQLite has one writer.
@@ -64,6 +64,7 @@ class CommitBatcher(Batcher[CommandToCommit]):
         self._busy_s = busy_s
         self.commits = 0
         self._looks_at = _COMMITS_PER_LOOK  # so many commits, and the log is looked at
+        self._shared = 0  # by so many commands, since then
         super().__init__(waiters, _ABREAST)
         self._connection: sqlite3.Connection | None = connection
         place.log_opened()
@@ -73,6 +74,7 @@ class CommitBatcher(Batcher[CommandToCommit]):
         self._abreast = _ABREAST
         self._connection = None
         self._place.log_closed()
+        self._crowded = False  # whether many have shared commits on this connection
         self._held_up = False  # whether the leader waits for another process
         self._taken = 0  # how many are out of the queue, and their commit has not begun
         self.expects_records = False  # whether the last claim met one: then the next is looked up first
@@ -126,9 +128,12 @@ class CommitBatcher(Batcher[CommandToCommit]):
             # Inside, because an interrupt may come between the transaction's beginning and here.
             self._begin(connection, patient=not unseen)
             before = connection.total_changes
-            perform = self._performer.perform
+            performer = self._performer
+            events: list[EventRow] | None = None if len(writing) == 1 else []
             for queued in writing:
-                queued.answer = perform(connection, queued.command, changed)
+                queued.answer = performer.perform(connection, queued.command, changed, events)
+            if events:
+                performer.write_events(connection, events)
             if connection.total_changes == before:
                 connection.execute("ROLLBACK")
             else:
@@ -146,12 +151,19 @@ class CommitBatcher(Batcher[CommandToCommit]):
             self._carry_out(writing)
             return
         self._note_done(writing)
+        self._shared += len(writing)
         if self.commits >= self._looks_at:
-            self._looks_at = self.commits + _COMMITS_PER_LOOK
-            shorten_log(connection, self._place.log_path)
-            self._place.distrust()
+            self._look_at_log(connection)
         for at in changed:
             self._waiters.wake(at)
+
+    def _look_at_log(self, connection: sqlite3.Connection) -> None:
+        if self._shared >= _CROWD * _COMMITS_PER_LOOK and not self._crowded:
+            self._crowded = True
+            let_log_grow(connection)
+        self._looks_at, self._shared = self.commits + _COMMITS_PER_LOOK, 0
+        shorten_log(connection, self._place.log_path)
+        self._place.distrust()
 
     def _note_done(self, written: list[CommandToCommit]) -> None:
         committed = self._performer.committed
@@ -179,6 +191,7 @@ class CommitBatcher(Batcher[CommandToCommit]):
             connection.close()
             raise
         self._place.log_opened()
+        self._crowded = False
         self._connection = connection
         return connection
 
