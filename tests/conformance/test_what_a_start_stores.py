@@ -13,8 +13,12 @@ import pytest
 
 from semel.flow import indexes, run_progress
 from semel.flow.assembly import Flow
+from semel.flow.job_admin import JobFilter
 from semel.flow.model import LIVE_RUN, run_of
+from semel.flow.values import Caller
 from semel.ledger.request_keys import key_record
+from semel.questions import job_index
+from semel.questions.job import job_of
 from semel.stores.base import Query
 from semel.stores.documents import Commit, Count, Draft, Entry, Scan
 from semel.stores.index_names import EXPIRY, KEYS, keys_of
@@ -114,6 +118,17 @@ async def test_a_start_with_a_key_writes_three_documents_in_four_indexes(world: 
     assert names == {"run": {"slots", "slots/w"}, "message": {"outbox"}, "rec": {"keys/run"}}
 
 
+@played
+async def test_a_job_stands_in_three_indexes_while_it_is_queued_and_when_it_is_leased(world: World) -> None:
+    flow = world.flow()
+    await flow.jobs.create(ANN, None, "t", {}, None, None)
+    (job,) = await index(flow, job_index.LIVE)
+    assert {*dict(job.entries)} == {"live", "jobs/topic/t", "ready/t"}
+    await flow.jobs.lease(ANN, ["t"], 1, 60, None)
+    (job,) = await index(flow, job_index.LIVE)
+    assert {*dict(job.entries)} == {"live", "jobs/topic/t", "due"}
+
+
 # --- lists ----------------------------------------------------------------------------------------------
 
 
@@ -182,6 +197,83 @@ async def test_what_runs_is_found_among_many_that_wait(world: World) -> None:
     assert await listed(flow, None, "running", limit=2) == [first]
     assert (await listed(flow, None, "waiting", limit=2))[0] == last
     assert len(await listed(flow, None, "waiting", limit=7)) == 40
+
+
+@pytest.mark.parametrize("limit", [1, 3, 50])
+@played
+async def test_every_list_of_jobs_shows_those_of_both_releases_newest_first_and_once(
+    world: World, limit: int
+) -> None:
+    clock = FakeClock()
+    flow = world.flow(clock)
+    made: list[tuple[str, str, str]] = []
+    for number, wanted in enumerate(("queued", "leased", "waiting", "succeeded", "denied", "cancelled") * 2):
+        for topic in ("t", "u"):
+            clock.advance(0.001)
+            made.append((await job_that_is(flow, wanted, topic), topic, wanted))
+            if number % 2:
+                await job_as_before(flow, made[-1][0])
+    for one_topic in (None, "t", "u", "none"):
+        for one_status in (None, "queued", "leased", "waiting", "succeeded", "denied", "cancelled", "failed"):
+            fitting = [
+                job_id
+                for job_id, topic, status in made[::-1]
+                if one_topic in (None, topic) and one_status in (None, status)
+            ]
+            assert await listed_jobs(flow, one_topic, one_status, limit) == fitting
+
+
+async def job_that_is(flow: Flow, status: str, topic: str) -> str:
+    asked = True if status in ("waiting", "denied") else None
+    _, job = await told(flow.jobs.create(ANN, None, topic, {}, asked, None))
+    job_id: str = job["job_id"]
+    if status == "denied":
+        await flow.approvals.decide(Caller("acme", "ben"), job_id, "rejected")
+    elif status == "cancelled":
+        await flow.job_admin.cancel(ANN, job_id)
+    elif status in ("leased", "succeeded"):
+        document = (await flow.document_store.fetch("acme", job_id))[job_id]
+        leased = run_progress.lease(job_of(document.body), 1, MINUTE_US, None, "ann")
+        draft = job_index.job_draft(leased, None)
+        assert (await flow.document_store.commit("acme", {job_id: document.tag}, (draft,))).done
+        if status == "succeeded":
+            await flow.jobs.result(ANN, job_id, leased.fence, "succeeded", 1, None)
+    return job_id
+
+
+async def job_as_before(flow: Flow, job_id: str) -> None:
+    """The job stands in every index that jobs stood in."""
+    document = (await flow.document_store.fetch("acme", job_id))[job_id]
+    job = job_of(document.body)
+    names = (job_index.JOBS, job_index.jobs(None, job.status), job_index.jobs(job.topic, None))
+    others = [entry for entry in document.entries if entry.index_name not in names]
+    await rewritten(flow, job_id, *(Entry(name, job.created_us) for name in names), *others)
+
+
+async def listed_jobs(flow: Flow, topic: str | None, status: str | None, limit: int) -> list[str]:
+    found: list[str] = []
+    after = None
+    while True:
+        page = await flow.job_admin.list("acme", JobFilter(status, topic), after, limit)
+        found += [item["job_id"] for item in page.items]
+        after = page.next_after
+        if after is None:
+            return found
+
+
+@pytest.mark.parametrize("moment", [job_index.LIVE, job_index.JOBS])
+@played
+async def test_a_job_that_ends_while_a_list_is_read_is_in_the_list(world: World, moment: str) -> None:
+    other = world.flow()
+    _, job = await told(other.jobs.create(ANN, None, "t", {}, None, None))
+
+    class EndsBefore(WrappedStore):
+        async def aask(self, query: Query[T]) -> T:
+            if isinstance(query, Scan) and query.index == moment:
+                await other.job_admin.cancel(ANN, job["job_id"])
+            return await super().aask(query)
+
+    assert await listed_jobs(world.flow(wrap=EndsBefore), None, None, 10) == [job["job_id"]]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 10])

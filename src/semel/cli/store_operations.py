@@ -44,8 +44,8 @@ _PAGE = 200
 
 # Every tenant that has used the store has an entry in one of these, or a record that is not settled.
 _INDEXES = (
-    TOOLS, AGES, DEAD, indexes.RUNS, indexes.SLOTS, indexes.WORKFLOWS, job_index.JOBS, job_index.APPROVALS,
-    *KEYS,
+    TOOLS, AGES, DEAD, indexes.RUNS, indexes.SLOTS, indexes.WORKFLOWS, job_index.JOBS, job_index.LIVE,
+    job_index.APPROVALS, *KEYS,
 )  # fmt: skip
 
 # Above every score: nothing in the index is left out.

@@ -14,7 +14,6 @@ from semel.flow.values import Caller, JsonAnswer, Page, written
 from semel.kernel.answers import JobJson
 from semel.questions import job_index
 from semel.questions.job import LIVE_JOB, StoredJob, job_of
-from semel.stores.documents import Scan
 
 # Read at once where a filter leaves some out, and how often for one page: a rare kind may take several.
 _BATCH, _BATCHES_MAX = 200, 10
@@ -46,9 +45,9 @@ class JobAdmin:
         async def read(after: _After, size: int) -> Sequence[StoredJob]:
             if filter_.run_id is not None:
                 return (await self._of_run(tenant, filter_.run_id, after))[:size]
-            index = job_index.jobs(filter_.topic, filter_.status)
-            scanned = await self._document_store.scan(Scan(tenant, index, size, newest=True, after=after))
-            return [job_of(document.body) for document in scanned.documents]
+            names = job_index.listed_jobs(filter_.topic, filter_.status)
+            documents = await self._document_store.newest(tenant, names, size, after)
+            return [job_of(document.body) for document in documents]
 
         jobs, next_after = await _sifted(read, filter_.fits, after, limit)
         return Page([views.job(job) for job in jobs], next_after)

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import suppress
+from typing import Any
 
 from semel.errors import SemelError
-from semel.flow.bus.base import TAKEN
 from semel.flow.document_store import DocumentStore
 from semel.questions import job_index
 from semel.questions.job import Message, message_of
@@ -44,6 +44,17 @@ _FRESH_MAX = 10_000
 _LAST_S = 2.0
 
 Send = Callable[[Message], Awaitable[None]]
+
+
+class TakenAtOnce:
+    """What `send` may answer: the bus has taken the message, and there is nothing to wait for."""
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return
+        yield
+
+
+TAKEN = TakenAtOnce()
 
 
 class Outbox:

@@ -2,9 +2,10 @@
 
 document            id                    indexes, and what the score is
 job                 job_<random>          while it lives live: created; queued ready/<topic>: since when
-                                          leased or waiting due: until when; ended, of no run: expiry
+                                          leased or waiting due: until when
                                           gated approvals, by status: created
-                                          jobs, by status, by topic: created
+                                          jobs by topic: created; waiting jobs by status: created
+                                          ended jobs, by status, by topic: created; of no run: expiry
 question of a call  job_<random>          approvals, by status; jobs, by status, by topic: created
                                           waiting due/calls: until when; then expiry
                                           approved due/calls: when somebody looks whether the call was made
@@ -54,10 +55,17 @@ def approvals(status: str | None) -> str:
 
 
 def jobs(topic: str | None, status: str | None) -> str:
-    """The index of jobs that a list with these filters reads; what it does not narrow, the reader sifts."""
     if topic is not None:
         return f"{JOBS}/topic/{topic}"
     return f"{JOBS}/status/{status}" if status else JOBS
+
+
+def listed_jobs(topic: str | None, status: str | None) -> tuple[str, ...]:
+    """The indexes that a list of jobs with these filters reads, in this order: a job leaves `live` for the
+    others. What they do not narrow, the reader sifts.
+    """
+    name = jobs(topic, status)
+    return (name,) if topic is not None or status not in (None, "queued", "leased") else (LIVE, name)
 
 
 def job_draft(job: StoredJob, kept_us: int | None) -> Draft:
@@ -77,9 +85,13 @@ def job_draft(job: StoredJob, kept_us: int | None) -> Draft:
 
 
 def _listed(job: StoredJob) -> tuple[Entry, ...]:
-    """Where lists of jobs find it. Only the second changes while it lives."""
-    indexes = (jobs(None, None), jobs(None, job.status), jobs(job.topic, None))
-    return tuple(Entry(index, job.created_us) for index in indexes)
+    """Where lists of jobs find it, besides `live`."""
+    indexes = [jobs(job.topic, None)]
+    if job.record_id is not None or job.status not in LIVE_JOB:
+        indexes += [jobs(None, None), jobs(None, job.status)]
+    elif job.status == "waiting":
+        indexes.append(jobs(None, job.status))
+    return tuple([Entry(index, job.created_us) for index in indexes])
 
 
 def _gated(job: StoredJob) -> tuple[Entry, ...]:

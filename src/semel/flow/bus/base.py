@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Generator, Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Sequence
+from typing import Protocol
 
 from semel.errors import SemelError
 from semel.flow.bus.subscriptions import Subscriptions
@@ -17,17 +17,6 @@ class BusUnavailable(SemelError):
 
     code = "BUS_UNAVAILABLE"
     retriable = True
-
-
-class TakenAtOnce:
-    """What nobody has to wait for."""
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        return
-        yield
-
-
-TAKEN = TakenAtOnce()
 
 
 class Delivery(Protocol):
@@ -76,7 +65,7 @@ class Bus(ABC):
     def publish(self, message: Message) -> Awaitable[None]:
         """The bus has taken the message for good; BusUnavailable, within seconds, if that is not certain.
 
-        TAKEN if there is nothing to wait for.
+        semel.flow.outbox.TAKEN if there is nothing to wait for.
         """
 
     @abstractmethod

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Sequence
 
-from semel.flow.bus.base import TAKEN, Bus, BusUnavailable, is_about
+from semel.flow.bus.base import Bus, BusUnavailable, is_about
+from semel.flow.outbox import TAKEN
 from semel.kernel.clock import Clock
 from semel.questions.job import Message
 
