@@ -75,7 +75,9 @@ def _sqlite_threads(resources: ExperimentResources) -> Iterator[Side]:
 
 def _imports(_: ExperimentResources) -> Iterator[Side]:
     yield Imports("semel", "import semel")
-    yield Imports("pydantic", "from pydantic import BaseModel, TypeAdapter")
+    yield Imports("pydantic", "import pydantic")
+    yield Imports("semel's names", "from semel import open, step, tool_contract")
+    yield Imports("pydantic's names", "from pydantic import BaseModel, TypeAdapter")
 
 
 _RIVAL, _AGENT = leaves_out("exactly-once"), leaves_out("agent-once")
@@ -221,7 +223,16 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     *gateway_rows.EXPERIMENTS,
     Experiment(
         "import",
-        (times("import-pydantic", "import semel / import pydantic", at_most(1.3), "semel", "pydantic"),),
+        (
+            times("import-pydantic", "import semel / import pydantic", at_most(1.3), "semel", "pydantic"),
+            times(
+                "import-names",
+                "first use: a contract and a ledger / a model of pydantic's",
+                None,
+                "semel's names",
+                "pydantic's names",
+            ),
+        ),
         _imports,
         operations=1,
         quick_operations=1,

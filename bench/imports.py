@@ -1,7 +1,6 @@
 """How long an import takes in an interpreter that has just started; its start is not counted.
 
-pydantic loads its parts when they are asked for, so `import pydantic` alone loads next to nothing: it is
-compared by what everybody imports it for.
+Both load their parts when they are asked for, so a second row compares what everybody imports them for.
 """
 
 from __future__ import annotations

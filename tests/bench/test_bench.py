@@ -100,7 +100,8 @@ def test_another_package_ran_its_tool_for_each_new_call_and_for_no_other(report)
 
 
 def test_each_import_was_made_in_an_interpreter_of_its_own(report) -> None:
-    assert report.did["import"] == {"semel": {"imports": ROUNDS}, "pydantic": {"imports": ROUNDS}}
+    both = ("semel", "pydantic", "semel's names", "pydantic's names")
+    assert report.did["import"] == {name: {"imports": ROUNDS} for name in both}
 
 
 @pytest.mark.parametrize(
