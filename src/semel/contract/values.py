@@ -141,6 +141,7 @@ class _Shape:
         self._is_dataclass = dataclasses.is_dataclass(kind)
         # The others are arguments.
         self._secret = Paths.of(path for path in secret if self.accepts_path(path))
+        self._withholds = bool(self._secret)
         # Types of plain values are asked by `fits` already.
         asks = not self._secret and self.fits is None
         self._exact = exact_check(cast(Any, made.core_schema), _spelled(kind)) if asks else None
@@ -158,7 +159,7 @@ class _Shape:
 
     def plainly(self, value: Any) -> bytes | None:
         """The value as orjson writes it, if it is sure to read back equal."""
-        if self._secret or self.fits is None or not self.fits(value, DEPTH_MAX):
+        if self._withholds or self.fits is None or not self.fits(value, DEPTH_MAX):
             return None
         try:
             return orjson.dumps(value)
@@ -223,7 +224,8 @@ def _fits(kind: Any) -> Fits | None:
     if outer in (Union, types.UnionType):
         return _one_of([_fits(choice) for choice in inner])
     if outer is dict and (not inner or inner[0] is str):
-        return _dict_of(_fits(inner[1] if inner else Any))
+        member = inner[1] if inner else Any
+        return _dict_of_easy(member) if any(member is easy for easy in _EASY) else _dict_of(_fits(member))
     if outer is list:
         return _list_of(_fits(inner[0] if inner else Any))
     return _exactly(kind) if any(kind is scalar for scalar in _SCALARS) else None
@@ -263,6 +265,12 @@ def _dict_of(member: Fits | None) -> Fits | None:
     return lambda value, depth: (
         type(value) is dict and all(member(each, depth - 1) for each in value.values())
     )
+
+
+def _dict_of_easy(kind: type) -> Fits:
+    """For the commonest of results, without a call per member."""
+    only = frozenset((kind,))
+    return lambda value, _: type(value) is dict and only.issuperset(map(type, value.values()))
 
 
 def _list_of(item: Fits | None) -> Fits | None:
