@@ -215,11 +215,11 @@ def test_a_batch_of_reads_opens_no_transaction(store) -> None:
     assert store.commits == commits
 
 
-def test_a_caller_looks_first_once_a_claim_met_a_record_and_until_one_is_new(store) -> None:
-    seen = [store.looks_first]
+def test_claims_are_looked_up_first_once_one_met_a_record_and_until_one_is_new(store) -> None:
+    seen = [store._writer.expects_records]
     for command in (claim(A), claim(B), look(), settle(A), claim(B), claim(*numbered(2)), settle(A)):
         store.perform(command)
-        seen.append(store.looks_first)
+        seen.append(store._writer.expects_records)
     assert seen == [False, False, True, True, True, True, False, False]
 
 

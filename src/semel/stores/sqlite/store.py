@@ -96,14 +96,6 @@ class SqliteStore(Store):
         """How many transactions this process has committed: fewer than commands when callers share them."""
         return self._writer.commits
 
-    @property
-    def looks_first(self) -> bool:
-        """Whether the last claim met a record: then a look costs less than making the next one.
-
-        Records are met in rows, by an agent that is resumed; and new keys come in rows, which need no look.
-        """
-        return self._writer.expects_records
-
     # --- commands --------------------------------------------------------------------------------
 
     def perform(self, command: Command) -> Reply:
