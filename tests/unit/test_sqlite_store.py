@@ -215,6 +215,14 @@ def test_a_batch_of_reads_opens_no_transaction(store) -> None:
     assert store.commits == commits
 
 
+def test_claims_are_looked_up_first_once_one_met_a_record_and_until_one_is_new(store) -> None:
+    seen = [store._writer.expects_records]
+    for command in (claim(A), claim(B), look(), settle(A), claim(B), claim(*numbered(2)), settle(A)):
+        store.perform(command)
+        seen.append(store._writer.expects_records)
+    assert seen == [False, False, True, True, True, True, False, False]
+
+
 def test_a_replay_is_answered_while_another_process_writes(store, path) -> None:
     store.perform(claim(A))
     with locked(path):
