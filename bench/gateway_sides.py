@@ -102,7 +102,7 @@ class HttpServer:
 
 def gateway(directory: Path, url: str, *flags: str, source: Path | None = None) -> HttpServer:
     """`semel serve` on this store; ServerMissing if that is not installed here."""
-    for module in ("starlette", "uvicorn", "uvloop", "httptools"):
+    for module in ("uvicorn", "uvloop", "httptools"):
         if find_spec(module) is None:
             raise ServerMissing(f'The gateway is not installed ({module}): pip install "semel[gateway]"')
     return HttpServer(directory, "semel", "serve", f"--url={url}", f"--port={PORT}", *flags, source=source)

@@ -137,7 +137,7 @@ def window(report: Path | None, as_json: bool) -> int:
 
 def _need_lab(*, report: bool = False) -> None:
     """What runbooks are made of is installed, or one error says how to get it."""
-    for module in ("httpx", "starlette", "uvicorn", "prometheus_client", "jsonschema_rs"):
+    for module in ("httpx", "uvicorn", "prometheus_client", "jsonschema_rs"):
         need("lab", module)
     if report:
         need("lab", "matplotlib")

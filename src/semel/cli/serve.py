@@ -60,7 +60,7 @@ def serve(sample: bool, probes: tuple[str, ...], **given: Any) -> None:
     A stop takes no new requests, ends those in flight and closes the store; no answer that was given is lost.
     Each flag is also read from SEMEL_…, as SEMEL_LOCK_WAIT.
     """
-    for module in ("starlette", "uvicorn", "prometheus_client", "jsonschema_rs"):
+    for module in ("uvicorn", "prometheus_client", "jsonschema_rs"):
         need("gateway", module)
     # Here, not on top: the other commands should not wait for what only this one needs.
     from semel.gateway import server

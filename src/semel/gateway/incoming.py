@@ -41,7 +41,10 @@ class Disconnected(Exception):
 class Incoming:
     """One request."""
 
-    __slots__ = ("_first", "_headers", "_pairs", "_receive", "_scope", "method", "path", "query_string")
+    __slots__ = (
+        "_first", "_headers", "_pairs", "_receive", "_scope",
+        "header", "method", "path", "query_string",
+    )  # fmt: skip
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self._receive = receive
@@ -49,15 +52,12 @@ class Incoming:
         self._pairs: list[tuple[str, str]] | None = None
         self.method: str = scope["method"]
         self._headers: list[tuple[bytes, bytes]] = scope["headers"]
-        self._first = dict(reversed(self._headers))  # the first value of each header
+        self._first = dict(reversed(self._headers))
+        self.header = self._first.get  # the first value of a header
         self.path: Mapping[str, str] = scope.get("path_params", {})
         self.query_string: bytes = scope["query_string"]
 
     # --- headers and query ------------------------------------------------------------------------
-
-    def header(self, name: bytes) -> bytes | None:
-        """The first value of a header."""
-        return self._first.get(name)
 
     def header_values(self, name: bytes) -> Sequence[bytes]:
         """Every value of a header, in order."""
