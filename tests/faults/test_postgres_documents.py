@@ -6,12 +6,13 @@ import asyncio
 import itertools
 import multiprocessing
 import os
+import random
 import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -36,6 +37,7 @@ from semel.stores.documents import (
     Scan,
     Tenants,
 )
+from semel.stores.memory import MemoryStore
 from semel.stores.urls import open_store
 from tests.commands import A, claim, look
 from tests.faults.checks import PATIENCE_S, until
@@ -263,7 +265,7 @@ def test_a_reply_that_comes_again_late_is_no_acknowledgement_of_the_next_commit(
 
 
 STRANGER = """
-    CREATE FUNCTION commit_documents_4(
+    CREATE FUNCTION commit_documents_6(
         bigint, text[], text[], bigint[], text[], text[], bigint[], text[], bytea[], text[], bigint[], text[],
         bigint[], text[], bigint[], bigint[], text[]
     ) RETURNS TABLE (
@@ -277,14 +279,14 @@ STRANGER = """
 
 
 def test_an_acknowledgement_of_another_commit_is_none_of_this_one(server, schema, store):
-    meddle(server, schema, "ALTER FUNCTION commit_documents_4 RENAME TO genuine", STRANGER)
+    meddle(server, schema, "ALTER FUNCTION commit_documents_6 RENAME TO genuine", STRANGER)
     with pytest.raises(StoreUnavailable, match="another question"):
         store.ask(commit(Draft("run", b"1")))
     meddle(
         server,
         schema,
-        "DROP FUNCTION commit_documents_4",
-        "ALTER FUNCTION genuine RENAME TO commit_documents_4",
+        "DROP FUNCTION commit_documents_6",
+        "ALTER FUNCTION genuine RENAME TO commit_documents_6",
     )
     assert store.ask(commit(Draft("run", b"1"), expect={"run": None})).done
 
@@ -544,7 +546,10 @@ HOLD_4 = """
             "expires_at": null, "conversation": "", "step": "", "by_whom": "ada", "note": "", "times": 1}']
     )
 """
-HOLDS = pytest.mark.parametrize("hold", [HOLD_3, HOLD_4], ids=["of the release before", "of this one"])
+HOLD_6 = HOLD_4.replace("commit_documents_4", "commit_documents_6")
+HOLDS = pytest.mark.parametrize(
+    "hold", [HOLD_3, HOLD_4, HOLD_6], ids=["of schema 3", "of the release before", "of this one"]
+)
 
 
 @HOLDS
@@ -554,6 +559,37 @@ def test_a_transaction_whose_snapshot_is_older_than_the_lock_is_refused(hold, se
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         with pytest.raises(psycopg.errors.InvalidTransactionState, match="READ COMMITTED"):
             connection.execute(hold)
+
+
+def test_what_one_statement_has_counted_stays_right_from_commit_to_commit(store):
+    """Each index is counted once for a tenant; each answer is as if the commits had come one by one."""
+    chance, names = random.Random(5), ("slots", "slots/w", "runs")
+
+    def some_commit() -> Commit:
+        drafts = tuple(
+            Draft(
+                f"run-{chance.randrange(12)}",
+                b"",
+                tuple(Entry(name, chance.randrange(3)) for name in names if chance.random() < 0.5),
+            )
+            for _ in range(chance.randrange(3))
+        )
+        drop = tuple({f"run-{chance.randrange(12)}" for _ in range(chance.randrange(3))})
+        capacity = tuple(Capacity(name, chance.choice((3, 6, 1_000))) for name in names)
+        return Commit(chance.choice(("acme", "globex")), SYSTEM.token().hex(), {}, drafts, drop, capacity)
+
+    commits = [some_commit() for _ in range(300)]
+
+    async def all_at_once() -> list[Committed]:
+        return await asyncio.gather(*(store.aask(each) for each in commits))
+
+    with closing(MemoryStore()) as one_by_one:
+        expected = [one_by_one.ask(each) for each in commits]
+    answers = asyncio.run(all_at_once())
+    assert [(each.done, each.full, each.count) for each in answers] == [
+        (each.done, each.full, each.count) for each in expected
+    ]
+    assert 0 < sum(each.done for each in answers) < 300
 
 
 def test_what_tasks_commit_in_one_tick_goes_out_together_each_with_its_own_answer(store):
@@ -779,7 +815,7 @@ DAMAGES: dict[str, tuple[str, list[Any]]] = {
         "ALTER TABLE places RENAME TO gone",
         [*EVERYTHING[2:], Count("acme", "runs"), Tenants("x")],
     ),
-    "no step": ("ALTER FUNCTION commit_documents_4 RENAME TO gone", EVERYTHING[:1]),
+    "no step": ("ALTER FUNCTION commit_documents_6 RENAME TO gone", EVERYTHING[:1]),
     "no list of entries": ("UPDATE documents SET places = '{}'", EVERYTHING),
     "entries that are none": ("UPDATE documents SET places = '[7]'", EVERYTHING),
     "a score that is none": ("UPDATE documents SET places = '[[\"runs\", 1.5]]'", EVERYTHING),
@@ -822,7 +858,8 @@ def test_the_damage_of_one_document_does_not_hold_up_other_commits_of_its_tick(s
 
 # --- from the schema before --------------------------------------------------------------------------------
 
-FOURTH_SCHEMA = ("ALTER TABLE records DROP COLUMN closes, DROP COLUMN stopped",)
+FIFTH_SCHEMA = ("DROP FUNCTION commit_documents_6",)
+FOURTH_SCHEMA = (*FIFTH_SCHEMA, "ALTER TABLE records DROP COLUMN closes, DROP COLUMN stopped")
 THIRD_SCHEMA = (
     *FOURTH_SCHEMA,
     "DROP FUNCTION commit_documents_4",
@@ -856,6 +893,24 @@ def test_a_store_of_the_third_schema_is_opened_keeps_its_documents_and_takes_eve
     next_ = commit(Draft("run", b"2"), expect={"run": asked.tag}, events=(told("job"),))
     assert stores[1].ask(next_).done
     assert heard(stores[1]) == ["job"]
+
+
+def test_a_store_of_the_fifth_schema_is_opened_and_old_and_new_count_the_same_slots(server, schema, stores):
+    stores.append(open_store(server.url(schema)))
+    assert stores[0].ask(commit(Draft("one", b"1", on("slots")))).done
+    meddle(server, schema, *FIFTH_SCHEMA, "UPDATE meta SET value = '5' WHERE name = 'version'")
+    stores.append(open_store(server.url(schema)))
+    with other(server, schema) as connection:
+        put = """
+            SELECT done, full_room FROM commit_documents_4(
+                NULL, '{acme}', '{tag-4}', '{0}', '{}', '{}', '{1}', '{two}', '{2}', ARRAY['[["slots", 3]]'],
+                '{0}', '{}', '{1}', '{slots}', '{2}', NULL, NULL
+            )
+        """
+        assert connection.execute(put).fetchone() == (True, None)
+        connection.commit()
+    answer = stores[1].ask(commit(Draft("three", b"3", on("slots")), capacity=(Capacity("slots", 2),)))
+    assert (answer.done, answer.count) == (False, 2)
 
 
 OF_THE_RELEASE_BEFORE = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,7 +14,8 @@ import pytest
 from semel.errors import StoreCorrupt, StoreUnavailable
 from semel.kernel.clock import SYSTEM
 from semel.stores.documents import Capacity, Commit, Committed, Count, Document, Draft, Entry, Fetch, Scan
-from semel.stores.sqlite import SqliteStore, statements
+from semel.stores.sqlite import SqliteStore, documents, statements
+from semel.stores.sqlite.documents import Standing
 from semel.stores.sqlite.schema import open_database
 from tests.commands import A, claim
 
@@ -145,6 +147,49 @@ def test_an_index_far_beyond_its_limit_is_not_counted_to_the_end(store: SqliteSt
     answer = store.ask(commit(capacity=(Capacity("runs", 100),)))
     assert (answer.done, answer.full, answer.count) == (False, Capacity("runs", 100), 1_100)
     assert store.ask(Count("acme", "runs")) == 1_200
+
+
+def test_what_a_transaction_has_counted_stays_right_while_it_writes(path: str) -> None:
+    """Each index is counted once in a transaction, and followed from there."""
+    chance, indexes = random.Random(5), ("slots", "slots/w", "runs")
+    with closing(SqliteStore(path)), closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        asked: list[str] = []
+        connection.set_trace_callback(asked.append)
+        standing: Standing = {}
+        full = 0
+        for _ in range(300):
+            put = tuple(
+                Draft(
+                    f"run-{chance.randrange(20)}",
+                    b"",
+                    tuple(Entry(name, chance.randrange(3)) for name in indexes if chance.random() < 0.5),
+                )
+                for _ in range(chance.randrange(3))
+            )
+            drop = tuple(f"run-{chance.randrange(20)}" for _ in range(chance.randrange(3)))
+            capacity = tuple(Capacity(name, chance.choice((4, 8, 1_000))) for name in indexes)
+            query = Commit("acme", SYSTEM.token().hex(), {}, put, drop, capacity)
+            answer, _ = documents.commit(connection, query, 0, standing)
+            full += answer.full is not None
+            for name in indexes:
+                count = documents.count(connection, Count("acme", name), 0)
+                assert standing.get((name, "acme"), count) == count
+                if answer.full is not None and answer.full.index_name == name:
+                    assert answer.count == count >= answer.full.limit
+        assert 0 < full < 300
+        counted = [
+            statement for statement in asked if "count(*)" in statement and "LIMIT -1" not in statement
+        ]
+        assert len(counted) == len(indexes)
+
+
+def test_a_transaction_counts_anew_what_others_may_have_written(path: str) -> None:
+    limit = (Capacity("runs", 2),)
+    with closing(SqliteStore(path)) as one, closing(SqliteStore(path)) as other:
+        assert one.ask(commit(Draft("first", b"", ON_RUNS), capacity=limit)).done
+        assert other.ask(commit(Draft("second", b"", ON_RUNS), capacity=limit)).done
+        assert one.ask(commit(Draft("third", b"", ON_RUNS), capacity=limit)).count == 2
 
 
 # --- damage ----------------------------------------------------------------------------------------------

@@ -146,6 +146,8 @@ class Performer:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._claimed = ClaimedRecords()
+        self._changed: list[Address] = []
+        self._standing: documents.Standing = {}  # counted in the transaction of that list
         self._others: dict[type, Callable[[sqlite3.Connection, Any, list[Address]], Any]] = {
             Look: self._look,
             AppendEvents: self._append,
@@ -316,8 +318,10 @@ class Performer:
         record = look(connection, command.at)
         return Reply(record, self._store.clock.now_us(), False)
 
-    def _commit(self, connection: sqlite3.Connection, query: Commit, _: list[Address]) -> Committed:
-        committed, written = documents.commit(connection, query, self._store.clock.now_us())
+    def _commit(self, connection: sqlite3.Connection, query: Commit, changed: list[Address]) -> Committed:
+        if changed is not self._changed:  # each transaction has a list of its own
+            self._changed, self._standing = changed, {}
+        committed, written = documents.commit(connection, query, self._store.clock.now_us(), self._standing)
         if written:
             self._note_all(connection, query.events)
         return committed

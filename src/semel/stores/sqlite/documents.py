@@ -39,6 +39,9 @@ _COUNTED_BEYOND = 1_000
 
 _TO_THE_END = -1
 
+# By index and tenant: how many documents stand in it, as a transaction has counted and changed it.
+Standing = dict[tuple[str, str], int]
+
 
 class StoredTag(NamedTuple):
     """What a commit knows of a document before it writes."""
@@ -50,8 +53,13 @@ class StoredTag(NamedTuple):
 # --- the step that writes --------------------------------------------------------------------------------
 
 
-def commit(connection: sqlite3.Connection, query: Commit, now_us: int) -> tuple[Committed, bool]:
-    """The answer, and whether this very call wrote: else it was refused, or carried out before."""
+def commit(
+    connection: sqlite3.Connection, query: Commit, now_us: int, standing: Standing
+) -> tuple[Committed, bool]:
+    """The answer, and whether this very call wrote: else it was refused, or carried out before.
+
+    `standing` is what the transaction has counted so far: nobody else writes meanwhile.
+    """
     before = _before(connection, query)
     if query.put and _tag(before, query.put[0].id) == query.tag:
         return Committed(True, now_us, {}), False
@@ -60,10 +68,10 @@ def commit(connection: sqlite3.Connection, query: Commit, now_us: int) -> tuple[
         present = _documents(connection, query.tenant, unmet)
         return Committed(False, now_us, {id_: present.get(id_) for id_ in unmet}), False
     for capacity in query.capacity:
-        count = _count_for(connection, query.tenant, capacity)
+        count = _count_for(connection, query.tenant, capacity, standing)
         if count >= capacity.limit:
             return Committed(False, now_us, {}, capacity, count), False
-    _write(connection, query, before)
+    _write(connection, query, before, standing)
     return Committed(True, now_us, {}), True
 
 
@@ -79,15 +87,24 @@ def _tag(before: Mapping[str, StoredTag], id_: str) -> str | None:
     return None if stored is None else stored.tag
 
 
-def _count_for(connection: sqlite3.Connection, tenant: str, capacity: Capacity) -> int:
-    return _count(connection, tenant, capacity.index_name, capacity.limit + _COUNTED_BEYOND)
+def _count_for(connection: sqlite3.Connection, tenant: str, capacity: Capacity, standing: Standing) -> int:
+    """How many stand in the index. Once in a transaction: where many begin at once, all would count all."""
+    where, stop_at = (capacity.index_name, tenant), capacity.limit + _COUNTED_BEYOND
+    if where in standing:
+        return standing[where]
+    count = _count(connection, tenant, capacity.index_name, stop_at)
+    if count < stop_at:  # else there may be more of them
+        standing[where] = count
+    return count
 
 
-def _write(connection: sqlite3.Connection, query: Commit, before: Mapping[str, StoredTag]) -> None:
+def _write(
+    connection: sqlite3.Connection, query: Commit, before: Mapping[str, StoredTag], standing: Standing
+) -> None:
     # Of two drafts of one document the last counts, and what is put is not dropped.
     drafts = {draft.id: draft for draft in query.put}
     dropped = [id_ for id_ in dict.fromkeys(query.drop) if id_ in before and id_ not in drafts]
-    _move(connection, query.tenant, before, drafts, dropped)
+    _move(connection, query.tenant, before, drafts, dropped, standing)
     connection.executemany(sql.DROP_DOCUMENT, [(query.tenant, id_) for id_ in dropped])
     connection.executemany(
         sql.PUT_DOCUMENT,
@@ -104,6 +121,7 @@ def _move(
     before: Mapping[str, StoredTag],
     drafts: Mapping[str, Draft],
     dropped: Iterable[str],
+    standing: Standing,
 ) -> None:
     """The rows of `semel_places` are the entries of the drafts; an entry that stays is not touched."""
     added: list[tuple[str, str, int, str]] = []
@@ -115,6 +133,11 @@ def _move(
         added += [(entry.index_name, tenant, entry.score, id_) for entry in new - old]
     connection.executemany(sql.REMOVE_ENTRY, removed)
     connection.executemany(sql.ADD_ENTRY, added)
+    if standing:
+        for rows, more in ((added, 1), (removed, -1)):
+            for index, whose, _, _ in rows:
+                if (index, whose) in standing:
+                    standing[index, whose] += more
 
 
 # --- questions -------------------------------------------------------------------------------------------
