@@ -46,7 +46,7 @@ def _file_as_closing(store: Any, server: RedisServer) -> None:
     closes_at = SYSTEM.now_us() + _WINDOW_US
     client: Any = redis.Redis(port=server.port)
     for lane in store._translator.lanes:
-        pages = iter(client.zrange(lane.pages, 0, -1))
+        pages = filter(None, client.zrange(lane.pages, 0, -1))
         while row := list(islice(pages, _ROW)):
             client.zadd(lane.pages, dict.fromkeys(row, -closes_at))
     client.close()

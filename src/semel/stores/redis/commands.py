@@ -36,6 +36,9 @@ Arguments = tuple[bytes, ...]
 # whichever form they have themselves, so that processes of all releases meet at them.
 FORM, FIRST_FORM = b"2", b"1"
 
+# A field of the book that is nobody's page: no text has this byte.
+NO_TENANT = b"\xff"
+
 # How much of the 32 bytes of an address's digest names its record. Nobody meets somebody else's by chance or
 # by trying; and up to here an index needs no more space for it than for a number.
 SHORT_DIGEST, LONG_DIGEST = 14, 32
@@ -93,8 +96,11 @@ class LaneKeys(NamedTuple):
 def lane(number: int, prefix: str, form: bytes = FORM) -> LaneKeys:
     base = f"{prefix}:{{{prefix}.{number:02x}}}:".encode()
     names = (b"lane", b"due", b"list", b"ids", b"events", b"seals", b"heads", b"book", b"pages")
-    digest_bytes = SHORT_DIGEST if form == FORM else LONG_DIGEST
-    return LaneKeys(number, digest_bytes, base, *(base + name for name in names))
+    if form != FORM:
+        return LaneKeys(number, LONG_DIGEST, base, *(base + name for name in names))
+    # No record has the first form here, and every key that a step names should be there: so `due` is another.
+    keys = LaneKeys(number, SHORT_DIGEST, base, *(base + name for name in names))
+    return keys._replace(due=keys.pages)
 
 
 def _flag(yes: bool) -> bytes:

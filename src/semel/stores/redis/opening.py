@@ -14,7 +14,7 @@ import hiredis
 from semel.errors import OpenError, StoreCorrupt, StoreUnavailable
 from semel.kernel.clock import SYSTEM
 from semel.stores.redis import scripts, settings, trouble
-from semel.stores.redis.commands import FIRST_FORM, FORM, LaneKeys, lane
+from semel.stores.redis.commands import FIRST_FORM, FORM, NO_TENANT, LaneKeys, lane
 from semel.stores.redis.nodes import Nodes
 from semel.stores.redis.options import Node, RedisOptions
 from semel.stores.redis.settings import ServerSettings
@@ -89,6 +89,10 @@ def _mark(id_: bytes, lanes: list[LaneKeys], nodes: Nodes, calls: ThreadRequests
                 f"A part of the store on {home} is missing or belongs to another store; nothing was opened.",
                 corrective_action="Restore it from a backup, or begin another store under another ?prefix=.",
             )
+        # A cluster that moves a slot refuses every step that names an absent key: so these are never empty.
+        _checked(calls.to_node(home, b"HSETNX", each.book, NO_TENANT, b""))
+        _checked(calls.to_node(home, b"ZADD", each.pages, b"NX", b"-inf", b""))
+        _checked(calls.to_node(home, b"ZADD", each.list, b"NX", b"0", b""))
 
 
 def _checked(answer: Any) -> Any:

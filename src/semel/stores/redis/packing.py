@@ -169,7 +169,7 @@ def _id(data: bytes) -> str:
 
 
 def id_fields(id_: str) -> list[bytes]:
-    """Under which fields `ids` may have an id: that of the present form, and that of the first."""
+    """Under which fields `ids` may have an id: a short one, or the id itself."""
     field, itself = _field(packed_id(id_)), id_.encode()
     return [itself] if field == itself else [field, itself]
 
@@ -251,7 +251,7 @@ def old_parts_of(request: CallRequest) -> bytes:
 
 
 def _field(packed: bytes) -> bytes:
-    return packed[1:15] if packed[0] == 0 else packed[1:]
+    return packed[3:] if packed[0] == 0 else packed[1:]
 
 
 def _identity(data: bytes) -> tuple[str, str, bytes]:
@@ -491,7 +491,7 @@ def _short(data: bytes, start: int) -> tuple[str, int]:
 # --- pages of the book ------------------------------------------------------------------------------
 
 
-class Page(NamedTuple):
+class BookPage(NamedTuple):
     """What stands on one page of a tenant's book, and what is known of the others."""
 
     number: int
@@ -503,7 +503,7 @@ class Page(NamedTuple):
     name: bytes  # if it is known
 
 
-def page_of(data: bytes, digest_bytes: int, name: bytes = b"") -> Page:
+def page_of(data: bytes, digest_bytes: int, name: bytes = b"") -> BookPage:
     try:
         number, lowest, back, _, _, high = _PAGE.unpack_from(data)
     except struct.error as error:
@@ -513,7 +513,7 @@ def page_of(data: bytes, digest_bytes: int, name: bytes = b"") -> Page:
         raise StoreCorrupt("A list of records is damaged.")
     starts = range(0, len(entries), digest_bytes)
     digests = [entries[start : start + digest_bytes] for start in starts]
-    return Page(number, lowest, back, high, entries, digests, name)
+    return BookPage(number, lowest, back, high, entries, digests, name)
 
 
 def page_name(tenant: str, number: int) -> bytes:

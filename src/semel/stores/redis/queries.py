@@ -29,7 +29,7 @@ from semel.stores.redis import scripts, trouble
 from semel.stores.redis.commands import LaneKeys, Request, Translator
 from semel.stores.redis.packing import (
     PAGE_RECORDS,
-    Page,
+    BookPage,
     completed,
     digest_of,
     end_of,
@@ -188,7 +188,7 @@ def _pages(tops: dict[LaneKeys, bytes], tenant: bytes, size: int) -> Iterator[Re
 def _tenants(translator: Translator, part: bytes) -> Asking:
     """Who has records on this part of the list: by leaps from one to the next; or on any page of the book."""
     tenants: set[str] = set()
-    bottoms = dict.fromkeys(translator.lanes, b"[" + part)
+    bottoms = dict.fromkeys(translator.lanes, b"(" + part)
     while bottoms:
         lanes = list(bottoms)
         firsts = yield [_first(lane, bottoms[lane], part) for lane in lanes]
@@ -222,7 +222,7 @@ def _in_books(translator: Translator) -> Asking:
         ]
         cursors = {}
         for lane, (cursor, members) in zip(lanes, answers, strict=True):
-            tenants |= {page_named(name)[0] for name in members[::2]}
+            tenants |= {page_named(name)[0] for name in members[::2] if name}
             if cursor != b"0":
                 cursors[lane] = cursor
     return tenants
@@ -241,7 +241,7 @@ def _in_book(translator: Translator, query: ListRecords, now_us: int, tenant: st
     return records
 
 
-def _in_pages(lane: LaneKeys, query: ListRecords, now_us: int, tenant: str, open_page: Page) -> Asking:
+def _in_pages(lane: LaneKeys, query: ListRecords, now_us: int, tenant: str, open_page: BookPage) -> Asking:
     number = yield from _start(lane, query, tenant, open_page)
     pages = [open_page] if number == open_page.number else []
     number = min(number, open_page.number - 1)
@@ -269,7 +269,7 @@ def _oldest(records: list[Record], limit: int) -> int | None:
     return sorted((record.created_at for record in records), reverse=True)[limit - 1]
 
 
-def _start(lane: LaneKeys, query: ListRecords, tenant: str, open_page: Page) -> Asking:
+def _start(lane: LaneKeys, query: ListRecords, tenant: str, open_page: BookPage) -> Asking:
     """The highest page on which something from before `before` may stand, found by halves."""
     if query.before is None:
         return open_page.number
@@ -318,7 +318,7 @@ def _under_way(translator: Translator, query: ListRecords, now_us: int) -> Askin
     upto = b"+inf" if State.PENDING in query.states else b"%d" % now_us
     records: dict[Address, Record] = {}
     for lane in translator.lanes:
-        for key, size in ((lane.due, _PAGE), (lane.pages, _PAGES)):
+        for key, size in _indexes(lane, _PAGE, _PAGES):
             page: list[bytes] = []
             start = 0
             while start == 0 or len(page) == size:
@@ -326,11 +326,17 @@ def _under_way(translator: Translator, query: ListRecords, now_us: int) -> Askin
                 request = plain(lane, b"ZRANGEBYSCORE", key, b"0", upto, *limits)
                 (page,) = _checked(translator, [lane], (yield [*_marks([lane]), request]))
                 start += size
-                digests = page if key == lane.due else (yield from _on_pages(lane, page))
+                digests = (yield from _on_pages(lane, page)) if key == lane.pages else page
                 for record in (yield from _read(lane, digests)):
                     if record.state is State.PENDING and _wanted(record, query, now_us):
                         records[record.request.at] = record
     return records
+
+
+def _indexes(lane: LaneKeys, records: int, pages: int) -> list[tuple[bytes, int]]:
+    """What the sweeper goes by, and how much of it is read in one go: records of the first form; pages."""
+    single = [(lane.due, records)] if lane.due != lane.pages else []
+    return [*single, (lane.pages, pages)]
 
 
 def _on_pages(lane: LaneKeys, names: list[bytes]) -> Asking:
@@ -345,7 +351,7 @@ def _pages_named(lane: LaneKeys, names: list[bytes]) -> Asking:
         return {}
     whose = [page_named(name)[0].encode() for name in names]
     (answers,) = yield [plain(lane, b"HMGET", lane.book, *whose, *names)]
-    found: dict[bytes, Page] = {}
+    found: dict[bytes, BookPage] = {}
     for name, data in zip((*names, *names), answers, strict=True):
         if data is not None:
             page = page_of(data, lane.digest_bytes, name)
@@ -525,14 +531,14 @@ def _seq(id_: bytes) -> int:
 
 
 def _story(translator: Translator, query: ReadEvents, id_: str) -> Asking:
-    story: list[Event] = []
+    found: dict[tuple[int, int], Event] = {}
     for lane, entry in (yield from _entries_of_id(translator, id_)):
         newest, floor = (yield from _newest(lane, entry)), (yield from _floor(translator, lane))
         while newest > floor:
             page = yield from _whole(lane, (yield [_walk(lane, newest)])[0])
-            story += [event for event, _ in page if event.seq > floor and event.record_id == id_]
+            found |= {(event.seq, lane.number): event for event, _ in page if event.seq > floor}
             newest = page[-1][1] if len(page) == _PAGE else 0
-    story.sort(key=lambda event: event.seq)
+    story = [found[place] for place in sorted(found) if found[place].record_id == id_]
     fitting = [event for event in story if event.seq > query.after and query.tenant in (None, event.tenant)]
     return fitting[: query.limit]
 
@@ -580,13 +586,19 @@ def sweep(translator: Translator, query: Sweep) -> Asking:
     now_us = yield from _now(translator, translator.lanes[0])
     lanes, limit = translator.lanes, query.limit
     sizes = (limit, limit // PAGE_RECORDS + 1)
-    filed = [request for lane in lanes for request in _filed(lane, b"%d" % now_us, sizes)]
+    indexes = [(lane, *index) for lane in lanes for index in _indexes(lane, *sizes)]
+    filed = [request for lane, key, size in indexes for request in _filed(lane, key, size, b"%d" % now_us)]
     answers = _checked(translator, lanes, (yield [*_marks(lanes), *filed]))
-    # Of each lane: of single records and of pages, those that were pending, and those that were not.
-    digests = list(dict.fromkeys(digest for start in (0, 1) for each in answers[start::4] for digest in each))
-    names = [[*answers[start + 2], *answers[start + 3]] for start in range(0, len(answers), 4)]
-    more = any(len(each) > sizes[1] for start in (2, 3) for each in answers[start::4])
-    pages = yield from _due_pages(lanes, names, now_us)
+    digests: list[bytes] = []
+    names: dict[LaneKeys, list[bytes]] = {}
+    more = False
+    for (lane, key, size), pending, idle in zip(indexes, answers[::2], answers[1::2], strict=True):
+        more = more or max(len(pending), len(idle)) > size
+        if key == lane.pages:
+            names[lane] = [*pending, *idle]
+        else:
+            digests += dict.fromkeys((*pending, *idle))
+    pages = yield from _due_pages(names, now_us)
     digests += [digest for page in pages for digest in page.digests]
     answers = yield [translator.step(scripts.SWEEP, digest, ()) for digest in digests[:limit]]
     lapsed, closed_count = _swept(digests, answers)
@@ -597,18 +609,17 @@ def sweep(translator: Translator, query: Sweep) -> Asking:
     return Swept(len(lapsed), closed_count, more), lapsed
 
 
-def _filed(lane: LaneKeys, until: bytes, sizes: tuple[int, int]) -> Iterator[Request]:
-    """What was filed for now: records, and pages of them; one more than so many."""
-    for key, size in zip((lane.due, lane.pages), sizes, strict=True):
-        limits = (b"LIMIT", b"0", b"%d" % (size + 1))
-        yield plain(lane, b"ZRANGEBYSCORE", key, b"0", until, *limits)
-        # Those of which nothing was pending have negative scores: the earliest has the highest.
-        yield plain(lane, b"ZREVRANGEBYSCORE", key, b"(0", b"-" + until, *limits)
+def _filed(lane: LaneKeys, key: bytes, size: int, until: bytes) -> Iterator[Request]:
+    """What was filed for now, and one more than so many: what was pending, and what was not."""
+    limits = (b"LIMIT", b"0", b"%d" % (size + 1))
+    yield plain(lane, b"ZRANGEBYSCORE", key, b"0", until, *limits)
+    # Negative scores: the earliest has the highest.
+    yield plain(lane, b"ZREVRANGEBYSCORE", key, b"(0", b"-" + until, *limits)
 
 
-def _due_pages(lanes: Sequence[LaneKeys], names: list[list[bytes]], now_us: int) -> Asking:
+def _due_pages(names: dict[LaneKeys, list[bytes]], now_us: int) -> Asking:
     found: list[DuePage] = []
-    for lane, own in zip(lanes, names, strict=True):
+    for lane, own in names.items():
         pages = yield from _pages_named(lane, own)
         full = [page for page in pages.values() if page.digests]
         answers = yield [plain(lane, b"MGET", *map(lane.record, page.digests)) for page in full]

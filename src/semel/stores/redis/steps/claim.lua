@@ -20,7 +20,7 @@ if not bytes and entered and ARGV[12] == '' and #ARGV[6] < 256 then
     add_event(event_head('claimed', PENDING, 0, ZERO, NONE) .. struct.unpack('>I3c0', ARGV[9]))
     last = packed(newest)
   end
-  local page = enroll(ARGV[10], ARGV[11], now8, ends)
+  local page = enroll(ARGV[10], ARGV[11], nil, now8, ends)
   redis.call('SET', KEYS[1], struct.pack(PLAIN, 2, PENDING, 0, last, now8, page, ends, NONE, #ARGV[6], ARGV[6],
     #ARGV[9], ARGV[9], 0, ''))
   count(nil, PENDING)

@@ -11,7 +11,7 @@
 --       6 events   stream: 0-seq -> one packed event
 --       7 book     hash: the records of a tenant as they came, in pages: a head and 16 digests. The page that is
 --                  being filled stands under the tenant's name, the others behind a byte of 255 and
---                  their number. Of the second form
+--                  their number. Of the second form; and one field that is no page, so that the key is never absent
 --       8 pages    sorted set: name and number of a page by the time at which the sweeper looks at it; below zero, if
 --                  nothing on it was pending when it did, so what is pending is found among the others
 -- ARGV  1 the store's id   2 the newest seq that the caller saw   3 the time, or nothing: the server's own
@@ -219,9 +219,10 @@ local function packed_id(id)
   return '\0' .. raw
 end
 
--- Under which field `ids` has an id of either form: of the usual ones 14 bytes, which need no more room than 8.
+-- Under which field `ids` has an id: of the usual ones 14 bytes, which take no more memory than 8. Should another id
+-- have that field, which by chance does not happen, it is the id itself.
 local function field_of(id_packed)
-  if string.byte(id_packed) == 0 then return string.sub(id_packed, 2, 15) end
+  if string.byte(id_packed) == 0 then return string.sub(id_packed, 4) end
   return string.sub(id_packed, 2)
 end
 
@@ -244,7 +245,11 @@ local function take_id(fresh, r)
   fresh.body = struct.pack('>I3c0', #asked, asked) .. string.sub(fresh.body, rest_at)
 end
 
-local function id_field(r) return r.form == 1 and r.id or field_of(r.id) end
+local function id_field(r)
+  if r.form == 1 then return r.id end
+  local field = field_of(r.id)
+  return redis.call('HGET', KEYS[5], field) == ARGV[5] and field or unpacked_id(r.id)
+end
 
 -- --- indexes --------------------------------------------------------------------------------------
 
@@ -307,9 +312,16 @@ local function hurry(p, ends)
   return true
 end
 
+local function id_in(body)
+  local _, _, id = opened(body)
+  return id
+end
+
 -- A new record stands on its tenant's open page, and is found by its id. The number of the page.
-local function enroll(tenant, field, created, ends)
-  redis.call('HSET', KEYS[5], field, ARGV[5])
+local function enroll(tenant, field, id, created, ends)
+  if redis.call('HSETNX', KEYS[5], field, ARGV[5]) == 0 then
+    redis.call('HSET', KEYS[5], unpacked_id(id or id_in(ARGV[9])), ARGV[5])
+  end
   local bytes, p = redis.call('HGET', KEYS[7], tenant), nil
   if bytes and #bytes < PAGE_HEAD_BYTES + PAGE_RECORDS * #ARGV[5] then
     local due, idle, high = struct.unpack('>I8BI8', bytes, 13)
@@ -374,7 +386,7 @@ end
 -- A new record stands where its form has it.
 local function place(r, ends)
   if r.form == 2 then
-    r.page = enroll(tenant_of(r), field_of(r.id), r.created, ends)
+    r.page = enroll(tenant_of(r), field_of(r.id), r.id, r.created, ends)
     return
   end
   redis.call('ZADD', KEYS[3], digits(number(ends)), ARGV[5])
@@ -440,11 +452,13 @@ end
 local function story_of(id, ids, record, digest)
   local field = field_of(packed_id(id))
   local known = redis.call('HGET', ids, field)
-  if not known and field ~= id then
-    known = redis.call('HGET', ids, id)
-    if known then field = id end
+  local function ours() return known and #known ~= 8 and string.sub(digest, 1, #known) == known end
+  if field ~= id and not ours() then
+    local itself = redis.call('HGET', ids, id)
+    -- There it is as well if the other field is of somebody else's record.
+    if itself or (known and #known ~= 8) then field, known = id, itself end
   end
-  if known and #known ~= 8 and string.sub(digest, 1, #known) == known then
+  if ours() then
     local bytes = redis.call('GET', record)
     if bytes then
       local r = parsed(bytes)
