@@ -134,15 +134,17 @@ def test_a_record_that_stays_keeps_its_page_and_the_others_go(server, store, clo
     assert pages(server) == 2
 
 
-def test_what_is_pending_is_found_on_a_page_whose_others_were_settled_and_swept(store, clock):
+@pytest.mark.parametrize("lease_us", [LEASE, 2 * WINDOW])
+def test_what_is_pending_is_found_on_a_page_whose_others_were_settled_and_swept(store, clock, lease_us):
+    """Whether it is due before those, or after them."""
     for number in range(5):
         call(store, number)
     clock.advance(LEASE / SECOND)
     swept(store)
     assert store.ask(ListRecords("acme", states=UNDER_WAY)) == []
-    store.perform(claim(A, at(50)))
+    store.perform(claim(A, at(50), lease_us=lease_us))
     assert [record.request.at for record in store.ask(ListRecords("acme", states=UNDER_WAY))] == [at(50)]
-    clock.advance(LEASE / SECOND)
+    clock.advance(lease_us / SECOND)
     assert store.ask(Sweep()).lapsed == 1
 
 
