@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,22 @@ def test_a_window_shorter_than_the_lease_closes_in_time(store, clock):
     call(store, 1, window_us=SECOND)
     clock.advance(1)
     assert store.ask(Sweep()).closed == 1
+
+
+def test_a_window_of_many_thousand_years_does_not_close(store, clock):
+    call(store, 1, window_us=(1 << 63) - 1)
+    for seconds in (LEASE / SECOND, 1e9):
+        clock.advance(seconds)
+        swept(store)
+    assert [record.request.at for record in store.ask(ListRecords("acme"))] == [at(1)]
+
+
+def test_a_store_on_a_server_that_is_full_can_be_opened_and_read(server, store, clock):
+    call(store, 1)
+    server.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
+    server.ask("CONFIG", "SET", "maxmemory", "1mb")
+    with closing(RedisStore(read(StoreUrl(server.url())), clock=clock)) as another:
+        assert [record.request.at for record in another.ask(ListRecords("acme"))] == [at(1)]
 
 
 def test_whoever_is_swept_in_small_pieces_is_swept(store, clock):

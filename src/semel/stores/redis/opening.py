@@ -89,10 +89,17 @@ def _mark(id_: bytes, lanes: list[LaneKeys], nodes: Nodes, calls: ThreadRequests
                 f"A part of the store on {home} is missing or belongs to another store; nothing was opened.",
                 corrective_action="Restore it from a backup, or begin another store under another ?prefix=.",
             )
-        # A cluster that moves a slot refuses every step that names an absent key: so these are never empty.
-        _checked(calls.to_node(home, b"HSETNX", each.book, NO_TENANT, b""))
-        _checked(calls.to_node(home, b"ZADD", each.pages, b"NX", b"-inf", b""))
-        _checked(calls.to_node(home, b"ZADD", each.list, b"NX", b"0", b""))
+        _keep_present(each, home, calls)
+
+
+def _keep_present(lane: LaneKeys, home: Node, calls: ThreadRequests) -> None:
+    """Indexes are never empty: a cluster that moves a slot refuses every step that names an absent key."""
+    keys = (lane.book, lane.pages, lane.list)
+    # A server that is full takes no write, not even one that changes nothing; but it can be read.
+    if _checked(calls.to_node(home, b"EXISTS", *keys)) < len(keys):
+        _checked(calls.to_node(home, b"HSETNX", lane.book, NO_TENANT, b""))
+        _checked(calls.to_node(home, b"ZADD", lane.pages, b"NX", b"-inf", b""))
+        _checked(calls.to_node(home, b"ZADD", lane.list, b"NX", b"0", b""))
 
 
 def _checked(answer: Any) -> Any:
