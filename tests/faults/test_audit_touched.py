@@ -150,7 +150,9 @@ def test_what_a_claims_event_says_of_whose_it_is_was_changed_in_that_of_its_sett
     at = Address("acme", "tool", f"{1:064x}")
     store.perform(claim(A, at))
     store.perform(settle(A, at))
-    leaves.keep(store, 0, until(lambda: store.ask(SealEvents(SEALED)), "the events are sealed"))
+    seal = store.ask(SealEvents(SEALED))
+    assert seal is not None
+    leaves.keep(store, 0, seal)
     change_in_redis(url, store, 1, lambda data: data.replace(b"conv-42", b"conv-43"))
     text = Touched("redis", url, store).verify()
     assert "events 1, 2 were changed" in text.stdout

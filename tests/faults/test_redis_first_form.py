@@ -13,7 +13,7 @@ import pytest
 
 from semel.audit.events import fold, told_by
 from semel.audit.verify import verify
-from semel.kernel.record import Address, State
+from semel.kernel.record import Address, Record, State
 from semel.stores.base import CountRecords, FindRecord, ListRecords, ReadEvents, ReadSeals, SealEvents, Sweep
 from semel.stores.urls import StoreUrl
 from tests.commands import LEASE, SECOND, WINDOW, A, B, claim, look, release, renew, retake, settle
@@ -79,8 +79,8 @@ def form_of(server: RedisServer, store: Any, at: Address) -> int:
     return int(data[0])
 
 
-def listed(store: RedisStore, **filters: Any) -> list[Any]:
-    return store.ask(ListRecords("acme", limit=100, **filters))
+def listed(store: RedisStore, **filters: Any) -> list[Record]:
+    return [*store.ask(ListRecords("acme", limit=100, **filters))]
 
 
 def story(store: RedisStore, id_: str) -> list[str]:
@@ -207,10 +207,12 @@ def test_a_process_that_has_not_been_restarted_meets_the_compact_form(server, cl
         for number, store in enumerate((after, before, after, before)):
             token = bytes([number]) * 16
             record = store.perform(claim(token, place(101))).record
+            assert record is not None
             assert form_of(server, store, place(101)) == 2 - number % 2
             assert [each.request.at for each in listed(store)].count(place(101)) == 1
             assert store.ask(FindRecord("acme", record.request.id)) == record
             assert store.perform(release(token, place(101))).applied
+        assert record is not None
         assert story(before, record.request.id) == ["claimed", "released"] * 4
         assert len(listed(after, states=frozenset((State.RELEASED,)))) == 2
 

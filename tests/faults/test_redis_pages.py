@@ -231,7 +231,7 @@ def test_two_ids_that_end_alike_are_both_found_and_so_are_their_stories(server, 
 
 
 def events_of(store: RedisStore, number: int) -> list[Event]:
-    return store.ask(ReadEvents(record_id=f"rec_{number:032x}"))
+    return [*store.ask(ReadEvents(record_id=f"rec_{number:032x}"))]
 
 
 def stored(server: RedisServer) -> dict[int, bytes]:
