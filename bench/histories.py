@@ -42,13 +42,13 @@ def remember_in_redis(server: RedisServer, prefix: str, count: int) -> None:
 
 
 def _file_as_closing(store: Any, server: RedisServer) -> None:
-    """As the sweeper leaves them: settled records are indexed by the end of their windows."""
+    """As the sweeper leaves them: pages of settled records are indexed by the end of their windows."""
     closes_at = SYSTEM.now_us() + _WINDOW_US
     client: Any = redis.Redis(port=server.port)
     for lane in store._translator.lanes:
-        digests = iter(client.zrange(lane.due, 0, -1))
-        while row := list(islice(digests, _ROW)):
-            client.zadd(lane.due, dict.fromkeys(row, -closes_at))
+        pages = filter(None, client.zrange(lane.pages, 0, -1))
+        while row := list(islice(pages, _ROW)):
+            client.zadd(lane.pages, dict.fromkeys(row, -closes_at))
     client.close()
 
 

@@ -19,7 +19,7 @@ from semel.stores.base import SealEvents, Store
 from semel.stores.urls import StoreUrl, open_store
 from tests.commands import A, claim, settle
 from tests.faults.checks import until
-from tests.faults.places import PLACES, POSTGRES, Place
+from tests.faults.places import PLACES, POSTGRES, REDIS, Place
 
 
 @semel.tool_contract(class_="write-non-idempotent")
@@ -39,6 +39,10 @@ def _flip_in_sqlite(url: str, store: Store, seq: int) -> None:
 
 
 def _flip_in_redis(url: str, store: Any, seq: int) -> None:
+    change_in_redis(url, store, seq, lambda data: data[:30] + bytes([data[30] ^ 1]) + data[31:])
+
+
+def change_in_redis(url: str, store: Any, seq: int, change: Callable[[bytes], bytes]) -> None:
     import redis
 
     client: Any = redis.Redis.from_url(url.partition("?")[0])
@@ -47,7 +51,7 @@ def _flip_in_redis(url: str, store: Any, seq: int) -> None:
     client.delete(key)
     for id_, fields in entries:
         number = int(id_.split(b"-")[1])
-        changed = {name: _flipped(data) if number == seq else data for name, data in fields.items()}
+        changed = {name: change(data) if number == seq else data for name, data in fields.items()}
         client.xadd(key, changed, id=id_)
     client.close()
 
@@ -67,7 +71,7 @@ def _flip_in_postgres(url: str, store: Store, seq: int) -> None:
 
 
 def _flipped(data: bytes) -> bytes:
-    """With one bit turned near the end: in a digest, or in the name of a tool."""
+    """With one bit turned near the end."""
     return data[:-3] + bytes([data[-3] ^ 1]) + data[-2:]
 
 
@@ -135,6 +139,25 @@ def test_one_flipped_byte_is_found_and_the_first_break_is_named(log: Touched, se
     assert first.startswith("CHANGED  ")
     assert f"event {seq} was changed" in first
     assert text.stdout.splitlines()[-1] == "The log is NOT whole."
+
+
+def test_what_a_claims_event_says_of_whose_it_is_was_changed_in_that_of_its_settlement_too(
+    tmp_path: Path,
+) -> None:
+    """On Redis the one refers to the other: both are named."""
+    url = REDIS.url(tmp_path)
+    store = open_store(url)
+    at = Address("acme", "tool", f"{1:064x}")
+    store.perform(claim(A, at))
+    store.perform(settle(A, at))
+    seal = store.ask(SealEvents(SEALED))
+    assert seal is not None
+    leaves.keep(store, 0, seal)
+    change_in_redis(url, store, 1, lambda data: data.replace(b"conv-42", b"conv-43"))
+    text = Touched("redis", url, store).verify()
+    assert "events 1, 2 were changed" in text.stdout
+    assert text.exit_code == 1
+    store.close()
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)

@@ -18,6 +18,7 @@ from semel.kernel.clock import SYSTEM, Clock
 from semel.kernel.record import Address, Record
 from semel.stores.base import AppendEvents, FindRecord, ReadEvents, SealEvents, Store, Sweep
 from semel.stores.documents import Capacity, Commit, Count, Document, Draft, Entry, Fetch, Scan, Tenants
+from semel.stores.redis.commands import lane
 from semel.stores.redis.nodes import slot_of
 from semel.stores.redis.packing import digest_of, document_digest, tenant_digest
 from semel.stores.urls import open_store
@@ -506,8 +507,8 @@ def test_a_log_that_is_ahead_of_its_lane_takes_nothing_and_no_document_is_writte
     assert contents(server) == before
 
 
-def record_key(at: Address = AT) -> str:
-    return f"{LANE}r:{digest_of(at).hex()}"
+def record_key(at: Address = AT) -> bytes:
+    return lane(0, "semel").record(digest_of(at))
 
 
 # --- the log ---------------------------------------------------------------------------------------------
@@ -665,8 +666,8 @@ def test_each_tenants_events_are_in_its_lane_and_found_by_their_id_from_anywhere
         assert handle.ask(commit(run(), tenant=tenant, events=pair)).done
         assert heard(handle, record_id=f"job-{tenant}") == [*pair]
         assert heard(handle, tenant=tenant, lane=lane_of(handle.store, tenant).number) == [*pair]
-    for lane in range(handle.store.lanes):
-        handle.ask(SealEvents(lane=lane))
+    for number in range(handle.store.lanes):
+        handle.ask(SealEvents(lane=number))
     report = verify(handle.store, tenants=TENANTS)
     assert report.whole
     assert (report.events, report.unsealed) == (2 * len(TENANTS), 0)

@@ -15,6 +15,7 @@ from semel.kernel.clock import SYSTEM
 from semel.kernel.record import Address, State
 from semel.ledger.doctor import examine
 from semel.stores.base import CountRecords, ReadEvents
+from semel.stores.redis.commands import lane
 from semel.stores.redis.packing import digest_of
 from semel.stores.urls import open_store
 from tests.commands import AT, A, B, claim, look, settle
@@ -37,7 +38,7 @@ def place(number: int) -> Address:
 
 def has(server: RedisServer, at: Address) -> bool:
     """Whether the server has the record, whatever it takes itself for."""
-    return server.ask("EXISTS", f"semel:{{semel.00}}:r:{digest_of(at).hex()}") == 1
+    return server.ask("EXISTS", lane(0, "semel").record(digest_of(at))) == 1
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from semel.kernel.record import Address, State
 from semel.ledger.doctor import examine
 from semel.stores.base import CountRecords, ListRecords, ReadEvents, SealEvents, Store, Sweep
 from semel.stores.redis import RedisStore
+from semel.stores.redis.commands import lane
 from semel.stores.redis.packing import digest_of
 from semel.stores.urls import open_store
 from tests.commands import AT, LEASE, SECOND, A, B, claim, look, park, retake, settle
@@ -341,7 +342,7 @@ def test_an_old_and_a_new_version_of_the_steps_work_side_by_side(server, store, 
 
 
 def test_a_store_in_a_form_that_this_version_does_not_know_is_not_opened(server, store):
-    server.ask("HSET", "semel:{semel}:meta", "format", "2")
+    server.ask("HSET", "semel:{semel}:meta", "format", "3")
     with pytest.raises(OpenError, match="another version of Semel"):
         open_redis(server.url())
 
@@ -349,8 +350,8 @@ def test_a_store_in_a_form_that_this_version_does_not_know_is_not_opened(server,
 # --- damage ---------------------------------------------------------------------------------------------
 
 
-def record_key(at: Address = AT) -> str:
-    return f"semel:{{semel.00}}:r:{digest_of(at).hex()}"
+def record_key(at: Address = AT) -> bytes:
+    return lane(0, "semel").record(digest_of(at))
 
 
 def bytes_of(server: RedisServer) -> bytes:
@@ -364,7 +365,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "half": lambda data: data[: len(data) // 2],
     "one byte short": lambda data: data[:-1],
     "one byte more": lambda data: data + b"x",
-    "another format": lambda data: b"\x02" + data[1:],
+    "another format": lambda data: b"\x03" + data[1:],
     "no such state": lambda data: data[:1] + b"\x09" + data[2:],
     "another outcome": lambda data: data.replace(b"r-1", b"r-2"),
     "other arguments": lambda data: data.replace(b"1400000", b"9900000"),

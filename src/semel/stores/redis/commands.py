@@ -5,16 +5,13 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, NamedTuple
 
-from semel.audit.events import ASKED, CLAIMED, SETTLED
 from semel.errors import StoreCorrupt
 from semel.kernel.clock import SYSTEM
 from semel.kernel.record import (
     Address,
     Amend,
-    CallRequest,
     Claim,
     Command,
     Look,
@@ -26,24 +23,25 @@ from semel.kernel.record import (
     Resolve,
     Retake,
     Settle,
-    State,
     apply,
 )
 from semel.stores.base import Store
 from semel.stores.redis import scripts
-from semel.stores.redis.packing import (
-    digest_of,
-    event_tail,
-    record_of,
-    rest_of,
-    tail_of,
-    tenant_prefix,
-    time,
-    who_of,
-)
+from semel.stores.redis.packing import body_of, digest_of, old_parts_of, record_of, time
 from semel.stores.redis.scripts import CODES, Script
 
 Arguments = tuple[bytes, ...]
+
+# The form of a store that is begun now. In one of the first form records keep the names that they always had,
+# whichever form they have themselves, so that processes of all releases meet at them.
+FORM, FIRST_FORM = b"2", b"1"
+
+# A field of the book that is nobody's page: no text has this byte.
+NO_TENANT = b"\xff"
+
+# How much of the 32 bytes of an address's digest names its record. Nobody meets somebody else's by chance or
+# by trying; and up to here an index needs no more space for it than for a number.
+SHORT_DIGEST, LONG_DIGEST = 14, 32
 
 
 class Request(NamedTuple):
@@ -70,6 +68,7 @@ class LaneKeys(NamedTuple):
     """The names of the keys of one lane. They share a hash tag, and so a server."""
 
     number: int
+    digest_bytes: int  # of an address: so many stand in the name of its record, and in indexes
     prefix: bytes
     lane: bytes
     due: bytes
@@ -78,8 +77,12 @@ class LaneKeys(NamedTuple):
     events: bytes
     seals: bytes
     heads: bytes
+    book: bytes
+    pages: bytes
 
     def record(self, digest: bytes) -> bytes:
+        if self.digest_bytes == SHORT_DIGEST:
+            return self.prefix + b"r:" + digest[:SHORT_DIGEST]
         return self.prefix + b"r:" + digest.hex().encode()
 
     def document(self, digest: bytes) -> bytes:
@@ -90,10 +93,14 @@ class LaneKeys(NamedTuple):
         return self.prefix + b"s:" + digest.hex().encode()
 
 
-def lane(number: int, prefix: str) -> LaneKeys:
+def lane(number: int, prefix: str, form: bytes = FORM) -> LaneKeys:
     base = f"{prefix}:{{{prefix}.{number:02x}}}:".encode()
-    names = (b"lane", b"due", b"list", b"ids", b"events", b"seals", b"heads")
-    return LaneKeys(number, base, *(base + name for name in names))
+    names = (b"lane", b"due", b"list", b"ids", b"events", b"seals", b"heads", b"book", b"pages")
+    if form != FORM:
+        return LaneKeys(number, LONG_DIGEST, base, *(base + name for name in names))
+    # No record has the first form here, and every key that a step names should be there: so `due` is another.
+    keys = LaneKeys(number, SHORT_DIGEST, base, *(base + name for name in names))
+    return keys._replace(due=keys.pages)
 
 
 def _flag(yes: bool) -> bytes:
@@ -115,33 +122,18 @@ def _look(_: Look) -> Arguments:
 _HELD_MAX, _HELD_BYTES_MAX = 1_024, 4_096
 
 
-@lru_cache(maxsize=_HELD_MAX)
-def _packed_once(request: CallRequest) -> tuple[bytes, bytes]:
-    who = who_of(request)
-    return who, rest_of(request, who)
-
-
-def _packed(request: CallRequest) -> tuple[bytes, bytes]:
-    """What never changes while the record lives: needed for its claim, and again for its settlement."""
-    if len(request.arguments) <= _HELD_BYTES_MAX:
-        return _packed_once(request)
-    who = who_of(request)
-    return who, rest_of(request, who)
-
-
 def _claim(command: Claim) -> Arguments:
     request = command.request
-    who, rest = _packed(request)
-    kind, state = (ASKED, State.WAITING) if command.waiting else (CLAIMED, State.PENDING)
-    return (
-        command.token,
-        time(command.lease_us),
-        _flag(command.waiting),
-        tenant_prefix(request.at.tenant),
-        request.id.encode(),
-        tail_of(request, who, rest, command.token, "", b"", b""),
-        event_tail(kind, state.value, request.fingerprint, "", request.id, who),
-    )
+    body, field = body_of(request)
+    waiting = b"1" if command.waiting else b"0"
+    return command.token, time(command.lease_us), waiting, body, request.at.tenant.encode(), field, b""
+
+
+def _first_form_claim(command: Claim) -> Arguments:
+    """The same for a store that other releases may have open, too."""
+    request = command.request
+    body = old_parts_of(request)
+    return command.token, time(command.lease_us), _flag(command.waiting), b"", b"", b"", body
 
 
 def _retake(command: Retake) -> Arguments:
@@ -152,20 +144,15 @@ def _renew(command: Renew) -> Arguments:
     return command.token, time(command.lease_us)
 
 
-def _settle(command: Settle) -> Arguments:
-    state = b"%d" % CODES[command.state]
-    return command.token, state, *_outcome(command.outcome), time(command.window_us), command.by.encode()
-
-
-def _settle_held(command: Settle, request: CallRequest, fence: int) -> Arguments:
-    """The settled record and its event, packed here: the script only puts the times in."""
-    who, rest = _packed(request)
-    _, outcome, digest = _outcome(command.outcome)
-    tail = tail_of(request, who, rest, command.token, command.by, outcome, digest)
-    event = event_tail(
-        SETTLED, command.state.value, digest or request.fingerprint, command.by, request.id, who
+def _settle(command: Settle, held: Record | None) -> Arguments:
+    return (
+        command.token,
+        b"%d" % CODES[command.state],
+        *_outcome(command.outcome),
+        b"" if held is None else time(held.fence),
+        time(command.window_us),
+        command.by.encode(),
     )
-    return time(fence), tail, event
 
 
 def _park(command: Park) -> Arguments:
@@ -185,12 +172,13 @@ def _amend(command: Amend) -> Arguments:
     return command.seen, command.token, *_outcome(command.outcome), command.by.encode()
 
 
-_STEPS: dict[type, tuple[Script, Callable[[Any], Arguments]]] = {
+_Steps = dict[type, tuple[Script, Callable[[Any], Arguments]]]
+
+_STEPS: _Steps = {
     Look: (scripts.LOOK, _look),
     Claim: (scripts.CLAIM, _claim),
     Retake: (scripts.RETAKE, _retake),
     Renew: (scripts.RENEW, _renew),
-    Settle: (scripts.SETTLE, _settle),
     Park: (scripts.PARK, _park),
     Release: (scripts.RELEASE, _release),
     Resolve: (scripts.RESOLVE, _resolve),
@@ -206,11 +194,28 @@ def address_of(command: Any) -> Address:
 class Translator:
     """Writes requests and reads answers. It knows the lanes, and how far each had come when last heard of."""
 
-    def __init__(self, store: Store, prefix: str, lanes: int, store_id: bytes) -> None:
+    def __init__(
+        self,
+        store: Store,
+        prefix: str,
+        lanes: int,
+        store_id: bytes,
+        form: bytes = FORM,
+        writes: bytes = FORM,
+    ) -> None:
         self._store = store
-        self.lanes = [lane(number, prefix) for number in range(lanes)]
+        self.lanes = [lane(number, prefix, form) for number in range(lanes)]
+        self.digest_bytes = self.lanes[0].digest_bytes
+        self._steps: _Steps = dict(_STEPS)
+        if writes != FORM:
+            self._steps[Claim] = scripts.CLAIM, _first_form_claim
         self.store_id = store_id
         self._audit = _flag(store.audit)
+        # What every step on a record of a lane names, but for the record.
+        self._names = [
+            (keys.lane, keys.due, keys.list, keys.ids, keys.events, keys.book, keys.pages, store_id)
+            for keys in self.lanes
+        ]
         self._seen = [0] * lanes
         self._commits_seen = [0] * lanes
         self._held: dict[bytes, Record] = {}
@@ -229,21 +234,19 @@ class Translator:
         return b"" if clock is SYSTEM else b"%d" % clock.now_us()
 
     def lane_of(self, digest: bytes) -> LaneKeys:
-        return self.lanes[digest[0] % len(self.lanes)]
+        lanes = self.lanes
+        return lanes[digest[0] % len(lanes)]
 
     def request(self, command: Command) -> Request:
-        script, arguments = _STEPS[type(command)]
-        own, held = arguments(command), None
         if type(command) is Settle:
             held = self._held_for(command)
-            own += (b"", b"", b"") if held is None else _settle_held(command, held.request, held.fence)
-        return self.step(script, digest_of(address_of(command)), own, held=held)
+            return self.step(scripts.SETTLE, digest_of(command.at), _settle(command, held), held=held)
+        script, arguments = self._steps[type(command)]
+        return self.step(script, digest_of(address_of(command)), arguments(command))
 
     def _held_for(self, command: Settle) -> Record | None:
         held = self._held.get(command.token)
-        if held is None or held.request.at != command.at or len(command.outcome or b"") > _HELD_BYTES_MAX:
-            return None
-        return held
+        return None if held is None or held.request.at != command.at else held
 
     def step(
         self,
@@ -256,15 +259,13 @@ class Translator:
     ) -> Request:
         """A step on the record with this digest."""
         home, number = self.lane_of(digest), b"%d" % next(self._numbers)
-        return Request(
-            home.number,
-            script,
-            (home.record(digest), home.lane, home.due, home.list, home.ids, home.events,
-             self.store_id, b"%d" % self._seen[home.number], self.now(), self._audit, digest, *own, number),
-            repeatable,
-            held,
-            number,
+        place, clock = home.number, self._store.clock
+        words = (
+            home.record(digest), *self._names[place], b"%d" % self._seen[place],
+            b"" if clock is SYSTEM else b"%d" % clock.now_us(), self._audit, digest[: home.digest_bytes],
+            *own, number,
         )  # fmt: skip
+        return Request(place, script, words, repeatable, held, number)
 
     def heard(self, number: int, seq: int) -> None:
         """The lane has come this far: an answer from before it tells of lost data."""
@@ -295,8 +296,9 @@ class Translator:
             self._commits_seen[number] = count
 
     def reply(self, command: Any, request: Request, answer: list[Any]) -> Reply:
-        applied, now_us, seq = answer[:3]
-        self.heard(request.lane, seq)
+        applied, now_us, seq = answer[0], answer[1], answer[2]
+        if seq > self._seen[request.lane]:
+            self._seen[request.lane] = seq
         if applied == 2:
             # What a settlement takes over from its claim changes only together with the fence, and the script
             # compared that: so nothing has to be read back.

@@ -28,18 +28,14 @@ class DeferredCommands:
 
     def reset(self) -> None:
         """As new: also in a forked child, where the parent's thread and what it owes do not exist."""
-        self._queue: deque[Command] = deque(maxlen=_WAITING_MAX)
+        self.waiting: deque[Command] = deque(maxlen=_WAITING_MAX)  # not carried out yet
         self._changed = WaitingThreads()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    @property
-    def waiting(self) -> int:
-        return len(self._queue)
-
     def add(self, command: Command) -> None:
-        self._queue.append(command)
+        self.waiting.append(command)
         with inside(), self._lock:
             if self._thread is None:
                 thread = ServingThread(target=self._run, name="semel-redis-deferred", daemon=True)
@@ -48,12 +44,12 @@ class DeferredCommands:
         self._changed.wake()
 
     def _run(self) -> None:
-        while self._changed.wait(lambda: bool(self._queue) or self._closed) and self._queue:
-            command = self._queue[0]
+        while self._changed.wait(lambda: bool(self.waiting) or self._closed) and self.waiting:
+            command = self.waiting[0]
             self._carry_out(command)
             # If it is full, the oldest was dropped for a newer one.
-            if self._queue[0] is command:
-                self._queue.popleft()
+            if self.waiting[0] is command:
+                self.waiting.popleft()
             self._changed.wake()
 
     def _carry_out(self, command: Command) -> None:
@@ -72,7 +68,7 @@ class DeferredCommands:
         """Whether what was added before is carried out, or given up, within so many seconds."""
         if threading.current_thread() is self._thread:
             return True
-        return self._changed.wait(lambda: not self._queue, seconds)
+        return self._changed.wait(lambda: not self.waiting, seconds)
 
     def close(self) -> None:
         self._closed = True

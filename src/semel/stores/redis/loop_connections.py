@@ -35,6 +35,7 @@ class SentRequest:
         "future",
         "heard",
         "mark",
+        "number",
         "operation",
         "repeated",
         "request",
@@ -52,6 +53,7 @@ class SentRequest:
         unheard: Callable[[Any], None] | None = None,
     ) -> None:
         self.request = request
+        self.number = None if request is None else request.number
         self.operation = operation
         self.future = future
         self.turn = turn
@@ -108,7 +110,7 @@ class LoopConnection(asyncio.BufferedProtocol):
     # --- out --------------------------------------------------------------------------------------
 
     def send(self, call: SentRequest, data: bytes) -> None:
-        if call.request is not None and call.request.number is None:
+        if call.number is None and call.request is not None:
             self._marks += 1
             call.mark, call.heard = mark(self._marks), None
             data += marked(call.mark)
@@ -157,12 +159,18 @@ class LoopConnection(asyncio.BufferedProtocol):
             self.give_up(error or ConnectionResetError("the server closed it"))
 
     def _hand_out(self) -> None:
-        gets = self._reader.gets
+        gets, waiting = self._reader.gets, self._waiting
         while self._open and (answer := gets()) is not False:
-            if not self._waiting:
+            if not waiting:
                 raise OutOfStep
-            call = self._waiting[0]
-            if call.mark is not None and call.heard is None:
+            call = waiting[0]
+            number = call.number
+            if number is not None and type(answer) is list and len(answer) > 3 and answer[3] == number:
+                # Nearly always: the answer to a step.
+                waiting.popleft()
+                if call.future is not None and not call.future.done():
+                    call.future.set_result(answer)
+            elif call.mark is not None and call.heard is None:
                 call.heard = (answer,)
             else:
                 self._hand(call, call.marked(answer))
@@ -276,6 +284,7 @@ class LoopConnections:
         self._nodes = nodes
         self._lanes = lanes
         self._connections: dict[Node, LoopConnection] = {}
+        self._turns: dict[int, Turn] = {}
         self._refreshing: set[asyncio.Future[Any]] = set()
         self._end = _at_the_end_of_the_loop(self._close)
         _resume(self._end.__anext__())
@@ -283,11 +292,18 @@ class LoopConnections:
     def call(self, request: Request, operation: Any) -> asyncio.Future[Any]:
         """The answer, soon; it may be the server's error."""
         future = self.loop.create_future()
-        self._send(SentRequest(request, operation, future, Turn(self._nodes.home(request.lane))))
+        self._send(SentRequest(request, operation, future, self._turn(request.lane)))
         return future
 
+    def _turn(self, lane: int) -> Turn:
+        """To where the lane is at home: the same turn for as long as that is."""
+        node, turn = self._nodes.home(lane), self._turns.get(lane)
+        if turn is None or turn.node is not node:
+            turn = self._turns[lane] = Turn(node)
+        return turn
+
     def submit(self, request: Request, operation: Any, unheard: Callable[[Any], None]) -> None:
-        self._send(SentRequest(request, operation, None, Turn(self._nodes.home(request.lane)), unheard))
+        self._send(SentRequest(request, operation, None, self._turn(request.lane), unheard))
 
     def _send(self, call: SentRequest) -> None:
         turn, request = call.turn, call.request

@@ -63,6 +63,7 @@ class RedisOptions:
     timeout_s: float = 5.0
     connect_s: float = _CONNECT_S
     evicting: bool = False
+    compacting: bool = False
     audit: bool = True
 
     def __repr__(self) -> str:
@@ -95,7 +96,9 @@ def read(url: StoreUrl) -> RedisOptions:
     """The options in a URL; OpenError if it makes no sense."""
     scheme, _, rest = url.text.partition("://")
     secure, kind = scheme.startswith("rediss"), scheme.partition("+")[2]
-    url.allow("audit", "eviction", "lanes", "prefix", "timeout", *(("db",) if kind == "unix" else ()))
+    url.allow(
+        "audit", "eviction", "lanes", "layout", "prefix", "timeout", *(("db",) if kind == "unix" else ())
+    )
     authority, slash, path = rest.partition("?")[0].partition("/")
     login, _, hosts = authority.rpartition("@")
     username, password = _login(login)
@@ -114,6 +117,7 @@ def read(url: StoreUrl) -> RedisOptions:
         timeout_s=timeout_s,
         connect_s=min(timeout_s, _CONNECT_S),
         evicting=url.choice("eviction", "refuse", "allow") == "allow",
+        compacting=url.choice("layout", "keep", "compact") == "compact",
         audit=url.audit_on,
     )
 

@@ -11,13 +11,20 @@ import hashlib
 from importlib.resources import files
 from typing import NamedTuple
 
+from semel.audit import events
 from semel.kernel.record import LEASE_LAPSED, PROBE, REFUSED_LATER, State
 
 CODES: dict[State, int] = {state: code for code, state in enumerate(State, 1)}
 STATES: dict[int, State] = {code: state for state, code in CODES.items()}
 
-# record, lane, due, list, ids, events
-_KEYS_OF_A_RECORD = 6
+# Of what happens to a record, as events have it: what was written stays, so a new one comes last.
+KINDS = (
+    events.CLAIMED, events.ASKED, events.RETAKEN, events.REVIVED, events.SETTLED, events.PARKED,
+    events.RELEASED, events.RESOLVED, events.AMENDED, events.LAPSED, events.CLOSED,
+)  # fmt: skip
+
+# record, lane, due, list, ids, events, book, pages
+_KEYS_OF_A_RECORD = 8
 
 _OF_A_RECORD = (
     "look", "claim", "retake", "renew", "settle", "park", "release", "resolve", "append_event",
@@ -43,8 +50,10 @@ def _constants() -> str:
     """What the record's own module defines, so that it is written once."""
     states = ", ".join(f"'{state.value}'" for state in State)
     codes = ", ".join(f"{state.value} = {code}" for state, code in CODES.items())
+    kinds = ", ".join(f"{kind} = {code}" for code, kind in enumerate(KINDS))
     return (
         f"local STATES, CODES = {{{states}}}, {{{codes}}}\n"
+        f"local KINDS = {{{kinds}}}\n"
         f"local LEASE_LAPSED, REFUSED_LATER, PROBE = '{LEASE_LAPSED}', '{REFUSED_LATER}', '{PROBE}'\n"
     )
 
@@ -65,7 +74,7 @@ def _function(name: str) -> str:
 
 def _library() -> tuple[str, str]:
     """Its name, and its source."""
-    functions = "".join(map(_function, (*_OF_A_RECORD, *_OTHERS, *_OF_DOCUMENTS)))
+    functions = "".join(map(_function, (*_OF_A_RECORD, *_OTHERS, "file_page", *_OF_DOCUMENTS)))
     body = _constants() + text("record") + text("document") + functions
     name = f"semel_{hashlib.sha256(body.encode()).hexdigest()[:16]}"
     return name, f"#!lua name={name}\n" + body.replace("'@_", f"'{name}_")
@@ -87,6 +96,7 @@ def _step(name: str) -> Script:
 ADD_SEAL, DROP_EVENTS, STORY, IS_WHOLE = map(_step, _OTHERS)
 
 # Their names only: how many keys they have is the caller's to say.
+FILE_PAGE = f"{_NAME}_file_page".encode()
 COMMIT, FETCH, SCAN, COUNT, TENANTS, WEIGH = (f"{_NAME}_{name}".encode() for name in _OF_DOCUMENTS)
 
 # Asked once, while a store is opened, and therefore not in the library.

@@ -60,7 +60,7 @@ class RedisStore(Store):
         self._secret_key = facts.secret
         self._settings = facts.settings
         self._calls = ThreadRequests(self._connections, self._nodes, facts.lanes)
-        self._translator = Translator(self, options.prefix, facts.lanes, facts.id)
+        self._translator = Translator(self, options.prefix, facts.lanes, facts.id, facts.form, facts.writes)
         self._lost: SemelError | None = None
         self._closed = False
         self._by_loop: dict[asyncio.AbstractEventLoop, LoopConnections] = {}
@@ -181,7 +181,7 @@ class RedisStore(Store):
         swept, lapsed = value
         changed = set(lapsed)
         for at in self.waiters.addresses() if changed else ():
-            if digest_of(at) in changed:
+            if digest_of(at)[: self._translator.digest_bytes] in changed:
                 self.waiters.wake(at)
         return swept
 

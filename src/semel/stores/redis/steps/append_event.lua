@@ -5,5 +5,5 @@
 -- answer          changed, without the record
 
 tell(story_of(ARGV[6], KEYS[5], KEYS[1], ARGV[5]), KEYS[6], ARGV[7])
-redis.call('HSET', KEYS[2], 'seq', string.format('%.0f', newest))
+redis.call('HSET', KEYS[2], 'seq', digits(newest))
 return changed()
