@@ -8,10 +8,9 @@ for nothing that has not arrived. A request that comes in one piece, as most do,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from semel.flow.problems import Problem
 from semel.gateway import problems
@@ -85,8 +84,6 @@ class BoundedHttp(HttpToolsProtocol):
         self._in_head = False
         self._stop_timer()
         super().on_headers_complete()
-        # The server makes it, and has no setting for what it makes.
-        self.cycle.__class__ = OneWriteCycle
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
@@ -188,56 +185,14 @@ class BoundedHttp(HttpToolsProtocol):
             self.loop.call_later(_UNREAD_S, self._drop_unread)
 
 
-class OneWriteCycle(RequestResponseCycle):
-    """Sends the answer to its request in one piece: one system call and, where it fits, one packet.
-
-    The server's own way takes two, and looks for line breaks in every header: here no header has any.
-    """
-
-    start: Mapping[
-        str, Any
-    ]  # the beginning of the answer; it waits for the body, which is all in one message
-
-    async def send(self, message: Any) -> None:
-        if message["type"] == "http.response.start":
-            self.start = message
-            return
-        if self.flow.write_paused and not self.disconnected:
-            await self.flow.drain()
-        if not self.disconnected:
-            self._answer(self.start, message)
-
-    def _answer(self, start: Mapping[str, Any], message: Mapping[str, Any]) -> None:
-        headers: list[tuple[bytes, bytes]] = [*self.default_headers, *start["headers"]]
-        if _CLOSE in headers:
-            self.keep_alive = False
-        elif not self.keep_alive:
-            headers.append(_CLOSE)
-        self.response_started, self.waiting_for_100_continue = True, False
-        body = message["body"] if self.scope["method"] != "HEAD" else b""
-        self.transport.writelines((_head(start["status"], headers), body))
-        self.response_complete = True
-        self.message_event.set()
-        if not self.keep_alive:
-            self.transport.close()
-        self.on_response()
-
-
-_CLOSE = (b"connection", b"close")
-
-
-def _head(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    lines = [b"%b: %b\r\n" % header for header in headers]
-    return b"%b%b\r\n" % (STATUS_LINE[status], b"".join(lines))
-
-
 def _answer(problem: Problem) -> bytes:
     body = problems.body(problem)
     headers = [
         (b"content-type", problems.MEDIA.encode()),
         (b"content-length", str(len(body)).encode()),
         (b"cache-control", b"no-store"),
-        _CLOSE,
+        (b"connection", b"close"),
         *problems.headers(problem),
     ]
-    return _head(problems.status_of(problem), headers) + body
+    lines = b"".join(name + b": " + value + b"\r\n" for name, value in headers)
+    return STATUS_LINE[problems.status_of(problem)] + lines + b"\r\n" + body
