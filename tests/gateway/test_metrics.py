@@ -34,6 +34,7 @@ from semel.windows.age_counters import KEY, AgeCounters, Subject, read_ages
 from semel.windows.ages import Ages
 from tests.commands import AT, A, B, claim, park, settle
 from tests.gateway.conftest import Serve, define, start_run
+from tests.gateway.serving import until
 
 OPS = Path(__file__).resolve().parent.parent.parent / "ops"
 
@@ -277,8 +278,12 @@ def test_what_the_bus_does_not_take_waits_and_is_counted_and_runs_start_all_the_
     client = served.client()
     define(client)
     assert start_run(client).status_code == 200
-    asyncio.run(read_gauges(served.services))
-    assert value(client, "semel_outbox_unpublished") > 0
+
+    def unpublished() -> float:
+        asyncio.run(read_gauges(served.services))
+        return value(client, "semel_outbox_unpublished")
+
+    assert until(unpublished, "the message has waited for long enough") > 0
     assert value(client, "semel_ready") == 0
     unready = client.get("/readyz")
     assert (unready.status_code, len(unready.json()["reasons"])) == (503, 1)

@@ -33,11 +33,11 @@ _SEAL_LAST_S = 5.0
 _GAUGES_EVERY_S = 15.0
 _GAUGES_TAKE_S = 10.0
 
+# What is written a moment ago is on its way, or sent and about to be forgotten (semel.flow.outbox).
+_SENT_WITHIN_US = 2_000_000
+
 # Between two attempts at work that fails: soon, and not in a tight circle.
 _AGAIN_S = 1.0
-
-# Above every score: nothing in the index is left out.
-_ANY_SCORE = (1 << 53) - 1
 
 
 def background(services: Services) -> list[tuple[str, Coroutine[Any, Any, None]]]:
@@ -125,6 +125,8 @@ async def read_gauges(services: Services) -> None:
 
 
 async def _unpublished(services: Services) -> int:
+    """Of tenants that have a message older than it takes to send and forget one."""
     store = services.store
-    tenants = await store.aask(Tenants(job_index.OUTBOX, _ANY_SCORE))
+    upto_us = await services.flow.document_store.now_us() - _SENT_WITHIN_US
+    tenants = await store.aask(Tenants(job_index.OUTBOX, upto_us))
     return sum([await store.aask(Count(tenant, job_index.OUTBOX)) for tenant in tenants])
