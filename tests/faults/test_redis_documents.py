@@ -575,6 +575,7 @@ def clocked(server: RedisServer) -> Iterator[tuple[Any, FakeClock]]:
 
 
 def test_nothing_has_a_time_to_live_and_nothing_is_left_of_what_was_removed(server, store):
+    before = set(contents(server))
     entries = tuple(Entry(f"{'index' * 40}-{number}", number) for number in range(40))
     assert store.ask(commit(Draft("run", b"x" * 5_000, entries), run("two"))).done
     keys: Any = server.ask("KEYS", "*")
@@ -582,7 +583,7 @@ def test_nothing_has_a_time_to_live_and_nothing_is_left_of_what_was_removed(serv
     assert store.ask(commit(Draft("run", b"", entries[:3]), drop=("two",))).done
     assert [store.ask(Count("acme", place.index_name)) for place in entries] == [1] * 3 + [0] * 37
     assert store.ask(commit(drop=("run",))).done
-    assert set(contents(server)) == {b"semel:{semel}:meta", f"{LANE}lane".encode()}
+    assert set(contents(server)) == before
 
 
 def test_a_scan_passes_over_what_leaves_its_place_meanwhile_and_reads_on(store, opened, server):
