@@ -39,6 +39,9 @@ from temporalio.worker import (
     WorkflowOutboundInterceptor,
 )
 
+import semel.integrations.temporal_sandbox  # noqa: F401  first: it refuses a copy before more of it is loaded
+
+# isort: split
 from semel.call.step import Step
 from semel.errors import NoStep, SemelError, StepError
 from semel.kernel.durations import Duration
@@ -47,13 +50,6 @@ from semel.ledger.ledger import Ledger
 from semel.windows.age_counters import ENTITY, Subject
 from semel.windows.ages import Ages
 from semel.windows.entity import DEFAULT_MAX_AGE, DedupWindow
-
-if workflow.unsafe.in_sandbox() and not workflow.unsafe.is_imports_passed_through():
-    # A copy would not see the conversation that a workflow opens with the other one.
-    raise RuntimeError(
-        "Semel has to pass through the workflow sandbox, which would load a copy of it for each run: "
-        "import it inside `with workflow.unsafe.imports_passed_through():`."
-    )
 
 _HEADER = "semel-step"
 
