@@ -37,6 +37,7 @@ ROWS: dict[str, frozenset[str] | None] = {
     # Gateways and workers as processes, several each.
     "gateway/test_canaries.py": NOTHING,
     "gateway/test_probes.py": NOTHING,
+    "gateway/test_worker.py": NOTHING,
     "gateway/test_worker_tenants.py": NOTHING,
     # They start servers, and measure.
     "bench": SQLITE,

@@ -111,6 +111,7 @@ def answered_meanwhile(gateway: Gateway, still: Callable[[], bool]) -> None:
             rounds += 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("schema", "value"), SCHEMAS.values(), ids=SCHEMAS.keys())
 def test_whatever_a_schema_asks_for_others_are_answered_meanwhile(
     gateway: Gateway, schema: Any, value: Any

@@ -212,6 +212,7 @@ def test_the_log_can_be_of_problems_only_or_silent(serve: Serve, caplog: pytest.
             assert len(request_lines(caplog)) == expected
 
 
+@pytest.mark.full
 def test_a_refusal_leaves_nothing_that_only_a_collector_would_find(serve: Serve) -> None:
     client = serve(dev=True).client()
     define(client)

@@ -313,6 +313,7 @@ def test_the_runbook_of_contention_passes_and_draws_what_it_saw(url: str, tmp_pa
     assert str(page) in done.stdout
 
 
+@pytest.mark.full
 def test_the_runbook_of_contention_answers_a_program_with_every_variant(tmp_path: Path) -> None:
     url = store_url("sqlite", tmp_path)
     done = semel("runbook", "contention", "--json", "--callers", "5", "--seconds", "1", "--url", url)

@@ -289,6 +289,7 @@ def away(
     proxy.close()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("store", "flags"),
     [("sqlite", PATIENT), ("redis", ("--admission=atomic",)), ("postgres", ("--admission=atomic",))],

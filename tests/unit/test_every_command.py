@@ -56,7 +56,7 @@ ELSEWHERE = {
     "runbook contention": "gateway/test_runbooks.py",
     "runbook window": "unit/test_window_runbook.py",
     "serve": "gateway/test_serve.py",
-    "worker": "gateway/test_worker.py",
+    "worker": "faults/test_worker_killed.py",
 }
 
 

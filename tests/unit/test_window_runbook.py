@@ -39,6 +39,7 @@ def test_the_runbook_shows_both_tables_and_that_all_checks_hold(quick: None) -> 
     assert "EVICT µs PER KEY" in done.output
 
 
+@pytest.mark.full
 def test_the_runbook_writes_its_plot_into_a_new_folder(quick: None, tmp_path: Path) -> None:
     done = said("--report", str(tmp_path / "made"))
     assert done.exit_code == 0, done.output
