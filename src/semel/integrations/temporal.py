@@ -15,11 +15,17 @@ worker. Its step is what the workflow's author has said, nothing that Temporal c
     conversation   the chain of runs (namespace, workflow id, first run's id): continue-as-new, a retry of the
                    workflow and a reset stay in it; whoever starts that workflow id anew begins another one
     step           the `activity_id` that the workflow gave; without one recorded tools refuse
+
+Activities that the plugins of agent frameworks start have no `activity_id`. Their step is the user's turn:
+
+    Pydantic AI    the `conversation_id` and `run_id` that the activity is given
+    LangGraph      the `thread_id`, else the chain; the subgraphs' names and the id of the user's last message
+    others         what the workflow says: `with turn(message_id): await Runner.run(…)`, which counts for all
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timedelta
@@ -42,8 +48,10 @@ from temporalio.worker import (
 import semel.integrations.temporal_sandbox  # noqa: F401  first: it refuses a copy before more of it is loaded
 
 # isort: split
+from semel.agents import tell
 from semel.call.step import Step
-from semel.errors import NoStep, SemelError, StepError
+from semel.contract.raised import contracts_answer
+from semel.errors import CallError, NoStep, SemelError, StepError
 from semel.kernel.durations import Duration
 from semel.kernel.limits import NAME_BYTES_MAX
 from semel.ledger.ledger import Ledger
@@ -56,7 +64,10 @@ _HEADER = "semel-step"
 # Longer names of workflow types are cut in the store.
 _TYPE_MAX = 120
 
-_FIX_NO_STEP = "Start the activity with an activity_id of your own, on a worker that has the Guard."
+_FIX_NO_STEP = (
+    "Start the activity with an activity_id of your own, or an agent's run inside "
+    "`with semel.integrations.temporal.turn(message_id):`, on a worker that has the Guard."
+)
 
 
 # --- in the workflow ------------------------------------------------------------------------------
@@ -131,6 +142,23 @@ def conversation(name: str) -> Iterator[None]:
         _given.reset(token)
 
 
+_turn: ContextVar[str | None] = ContextVar("semel_temporal_turn", default=None)
+
+
+@contextmanager
+def turn(message_id: str) -> Iterator[None]:
+    """Activities started inside without an `activity_id` belong to the turn that answers this message.
+
+    For the agents of plugins, which start activities for the tools that a model calls: equal calls of one
+    turn are one action. The id is the user's, and another one for each message of the conversation.
+    """
+    token = _turn.set(message_id)
+    try:
+        yield
+    finally:
+        _turn.reset(token)
+
+
 def _conversation() -> str:
     given = _given.get()
     if given is not None:
@@ -158,21 +186,65 @@ class _NamesSteps(WorkflowInboundInterceptor):
 
 class _SendsSteps(WorkflowOutboundInterceptor):
     def start_activity(self, input: StartActivityInput) -> workflow.ActivityHandle[Any]:
-        input.headers = _with_step(input.headers, input.activity_id)
+        input.headers = _with_step(input.headers, input.activity_id, input.args)
         return super().start_activity(input)
 
     def start_local_activity(self, input: StartLocalActivityInput) -> workflow.ActivityHandle[Any]:
-        input.headers = _with_step(input.headers, input.activity_id)
+        input.headers = _with_step(input.headers, input.activity_id, input.args)
         return super().start_local_activity(input)
 
 
-def _with_step(headers: Mapping[str, Payload], activity_id: str | None) -> Mapping[str, Payload]:
+def _with_step(
+    headers: Mapping[str, Payload], activity_id: str | None, given: Sequence[Any]
+) -> Mapping[str, Payload]:
+    named = _named_by_author(activity_id) or _named_by_plugin(given[0] if given else None)
+    if named is None:
+        return headers
+    return {**headers, _HEADER: workflow.payload_converter().to_payload(named)}
+
+
+def _named_by_author(activity_id: str | None) -> dict[str, Any] | None:
     # Without an id of the author's Temporal numbers activities by run: such a number names another action
     # after the next change of the code.
-    if activity_id is None:
-        return headers
-    named = {"conversation": _conversation(), "step": activity_id}
-    return {**headers, _HEADER: workflow.payload_converter().to_payload(named)}
+    if activity_id is not None:
+        return {"conversation": _conversation(), "step": activity_id}
+    message = _turn.get()
+    # In two parts: no activity id is so, and no action of one is an action of the other.
+    return None if message is None else {"conversation": _conversation(), "turn": ["turn", message]}
+
+
+def _named_by_plugin(given: Any) -> dict[str, Any] | None:
+    """The turn, by the ids in what the plugin of an agent framework gives to its activity; None without."""
+    context = getattr(given, "serialized_run_context", None)
+    if isinstance(context, Mapping):  # Pydantic AI
+        thread, path = context.get("conversation_id"), [context.get("run_id")]
+    elif isinstance(config := getattr(given, "langgraph_config", None), Mapping):
+        settings = config.get("configurable") or {}
+        thread, path = settings.get("thread_id"), _place_in_graph(settings, given)
+    else:
+        return None
+    if not all(path) or not (thread or _given.get() or not workflow.info().cron_schedule):
+        return None
+    conversation = _given.get() or (str(thread) if thread else _conversation())
+    return {"conversation": conversation, "turn": path}
+
+
+def _place_in_graph(settings: Mapping[str, Any], given: Any) -> list[Any]:
+    """The subgraphs' names on the way to the node, and the id of the user's last message in its state."""
+    names = [each.partition(":")[0] for each in str(settings.get("checkpoint_ns") or "").split("|")]
+    state = next(iter(given.args), None)
+    messages = state if isinstance(state, list) else _of(state, "messages")
+    # A summary of earlier messages is written as if the user had sent it.
+    users = [
+        each
+        for each in messages or ()
+        if _of(each, "type") == "human" and not (_of(each, "additional_kwargs") or {}).get("lc_source")
+    ]
+    return [*names[:-1], _of(users[-1], "id") if users else None]
+
+
+def _of(holder: Any, name: str) -> Any:
+    return holder.get(name) if isinstance(holder, Mapping) else getattr(holder, name, None)
 
 
 # --- in the activity ------------------------------------------------------------------------------
@@ -208,9 +280,10 @@ class Guard(Interceptor):
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
         return _EntersStep(next, self)
 
-    def step_of(self, named: Mapping[str, str]) -> Step:
+    def step_of(self, named: Mapping[str, Any]) -> Step:
         principal = activity.info().workflow_type if self._principal is None else self._principal
-        return Step(self._ledger, named["conversation"], (named["step"],), self._scopes, principal or "")
+        path = (named["step"],) if "step" in named else tuple(named["turn"])
+        return Step(self._ledger, named["conversation"], path, self._scopes, principal or "")
 
 
 class _EntersStep(ActivityInboundInterceptor):
@@ -226,17 +299,22 @@ class _EntersStep(ActivityInboundInterceptor):
             # Temporal copies the context into the thread of an activity that is not asynchronous.
             with self._guard.step_of(activity.payload_converter().from_payload(sent, dict)):
                 return await super().execute_activity(input)
-        except SemelError as error:
-            raise _application_error(error) from error
+        except Exception as error:
+            answer = contracts_answer(error) or error
+            if not isinstance(answer, SemelError):
+                raise
+            raise _application_error(answer, error) from error
 
 
-def _application_error(error: SemelError) -> ApplicationError:
-    """The contract's answer as Temporal understands it."""
+def _application_error(error: SemelError, raised: Exception) -> ApplicationError:
+    """The contract's answer as Temporal understands it; what a tool raises as itself keeps its name."""
     fix = _FIX_NO_STEP if isinstance(error, NoStep) else error.corrective_action
     delay = None if error.retry_after_s is None else timedelta(seconds=error.retry_after_s)
+    in_words = [] if isinstance(error, NoStep) or not isinstance(error, CallError) else [tell(error)]
     return ApplicationError(
         f"{error.message} {fix}".rstrip(),
-        type=error.code,
+        *in_words,  # for a model, where an agent's tool is the activity
+        type=error.code if raised is error else type(raised).__name__,
         non_retryable=not error.retriable,
         next_retry_delay=delay if error.retriable else None,
     )
