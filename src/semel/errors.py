@@ -1,19 +1,19 @@
 """Every exception of Semel. The tree:
 
-SemelError
-├── ContractError            a tool was declared in a way that cannot work (definition time)
-├── StepError                a step or conversation was used in a way that cannot work
-├── OpenError                a store could not be opened as asked
-├── ApprovalError            a decision on an approval that cannot be taken
-├── RecordNotFound           no such record
-├── RecordNotInDoubt         only a record in doubt can be resolved
-├── ResultInvalid            what a person gives as a result is none of that tool
-└── CallError                what a contract answers to one call
-    ├── NoStep  InvalidArguments  ScopeDenied  VersionMismatch  KeyReused  TooLarge      refused, nothing ran
-    ├── InFlight  StoreUnavailable  StoreCorrupt                                         refused, nothing ran
-    ├── ApprovalRequired  ApprovalRejected                                               refused, nothing ran
-    ├── EffectFailed  PartialSuccess  ResultUnavailable                                  settled, replays
-    └── UpstreamUnavailable  OutcomeUnknown  OwnershipLost                               in doubt
+    SemelError
+    ├── ContractError            a tool was declared in a way that cannot work (definition time)
+    ├── StepError                a step or conversation was used in a way that cannot work
+    ├── OpenError                a store could not be opened as asked
+    ├── ApprovalError            a decision on an approval that cannot be taken
+    ├── RecordNotFound           no such record
+    ├── RecordNotInDoubt         only a record in doubt can be resolved
+    ├── ResultInvalid            what a person gives as a result is none of that tool
+    └── CallError                what a contract answers to one call
+        ├── NoStep  InvalidArguments  ScopeDenied  VersionMismatch  KeyReused  TooLarge  refused, nothing ran
+        ├── InFlight  StoreUnavailable  StoreCorrupt                                     refused, nothing ran
+        ├── ApprovalRequired  ApprovalRejected                                           refused, nothing ran
+        ├── EffectFailed  PartialSuccess  ResultUnavailable                              settled, replays
+        └── UpstreamUnavailable  OutcomeUnknown  OwnershipLost                           in doubt
 
 The docstring of a class is its message: one sentence, written once.
 """
@@ -31,6 +31,8 @@ class SemelError(Exception):
     code: str = "SEMEL_ERROR"
     retriable: bool = False
     fix: ClassVar[str] = ""
+    fix_takes: ClassVar[str] = ""
+    """The detail that the command of `fix` takes; told with it where it is known."""
     comes_back_s: ClassVar[float | None] = None
     """When to call again, where nobody knows better."""
 
@@ -44,13 +46,21 @@ class SemelError(Exception):
     ) -> None:
         self.message = message or inspect.cleandoc(type(self).__doc__ or "").split("\n\n")[0]
         self.retry_after_s = self.comes_back_s if retry_after_s is None else retry_after_s
-        self.corrective_action = self.fix if corrective_action is None else corrective_action
+        self.corrective_action = self._fix_with(details) if corrective_action is None else corrective_action
         self.details: dict[str, Any] = details
         self.replayed = False
         super().__init__(self.message)
 
+    def _fix_with(self, details: Mapping[str, Any]) -> str:
+        taken = details.get(self.fix_takes)
+        return self.fix.replace("`.", f" {taken}`.") if taken else self.fix
+
     def __str__(self) -> str:
-        return f"{self.message} {self.corrective_action}".rstrip()
+        if not self.corrective_action:
+            return self.message
+        # A tool's own text, unlike ours, seldom ends as a sentence does.
+        stop = "" if self.message.endswith((".", "!", "?", ":", "…")) else "."
+        return f"{self.message}{stop} {self.corrective_action}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (
@@ -132,9 +142,9 @@ class NoStep(CallError):
 
     code = "NO_STEP"
     fix = (
-        "Call it inside `with ledger.step(conversation=…, step=…):`, or give an idempotency_key. A step "
-        "follows into tasks and asyncio.to_thread only: on other threads, executors and machines re-enter "
-        "it with `ledger.resume(step.carry())`."
+        "Call it inside `with semel.step(conversation=…, step=…):`, or `ledger.step(…)` of a ledger that you "
+        "opened, or give an idempotency_key. A step follows into tasks and asyncio.to_thread only: on other "
+        "threads, executors, processes and machines re-enter it with `ledger.resume(step.carry())`."
     )
 
 
@@ -203,6 +213,7 @@ class ApprovalRequired(CallError):
     code = "APPROVAL_REQUIRED"
     retriable = True
     fix = "Call again with the same step after `semel approvals approve`."
+    fix_takes = "job_id"
 
 
 class ApprovalRejected(CallError):
@@ -246,6 +257,7 @@ class OutcomeUnknown(CallError):
 
     code = "OUTCOME_UNKNOWN"
     fix = "Ask the downstream, then `semel records resolve`."
+    fix_takes = "record_id"
 
 
 class OwnershipLost(CallError):

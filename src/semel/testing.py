@@ -1,24 +1,26 @@
 """For tests, yours and ours: a clock that you turn, a store that fails on demand, a crash, a hammer.
 
-clock = FakeClock()
-ledger = semel.open("memory://", clock=clock)
-clock.advance("25h")                            # the window is over
+    clock = FakeClock()
+    ledger = semel.open("memory://", clock=clock)
+    clock.advance("25h")                            # the window is over
 
-store = FlakyStore(MemoryStore())
-store.lose_reply("settle")                      # the next settle is carried out, but nobody hears of it
+    store = FlakyStore(MemoryStore())
+    store.lose_reply("settle")                      # the next settle is carried out, but nobody hears of it
 
-doomed = crashing(ledger, "before settle")      # this process dies there; `ledger` comes after
-with pytest.raises(Crash), doomed.step(...):
-    refund(...)
+    doomed = crashing(ledger, "before settle")      # this process dies there; `ledger` comes after
+    with pytest.raises(Crash), doomed.step(...):
+        refund(...)
 
-report = hammer(refund, {"payment_id": "p-1"})  # 16 callers at once, one key
-assert report.effects == 1
+    report = hammer(refund, {"payment_id": "p-1"})  # 16 callers at once, one key
+    assert report.effects == 1
 
-with step():                                    # in memory, gone afterwards
-    refund(...)
+    with step():                                    # in memory, gone afterwards
+        refund(...)
 
-report = check_downstream(lambda key: provider.refund("p-1", key=key), after=["10m", "25h"])
-assert report.deduplicates and report.remembered_for >= timedelta(minutes=10)
+    report = check_downstream(lambda key: provider.refund("p-1", key=key), after=["10m", "25h"])
+    assert report.deduplicates and report.remembered_for >= timedelta(minutes=10)
+
+All of it works on every store; `memory://` is the quickest.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from pydantic_core import from_json
 
 from semel.audit.events import ASKED, CLAIMED, RESOLVED, SETTLED, Event
 from semel.kernel.durations import words
-from semel.kernel.record import Record, State
+from semel.kernel.record import OF_HTTP, OF_TOOL, Record, State
 from semel.ledger.records import terms
 from semel.windows.ages import Ages, covering_us
 
@@ -45,7 +45,8 @@ _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]{0,63}")
 # Only these took effect, or may have: a call that failed may be made again with another argument.
 _EFFECTIVE = frozenset((State.PENDING, State.IN_DOUBT, State.WAITING, State.DONE, State.PARTIAL))
 
-SCOPE = "tool"
+# Of a request over HTTP the caller is part of what tells it apart, so two callers are no duplicate.
+_SCOPES = (OF_TOOL, OF_HTTP)
 
 
 class Made(NamedTuple):
@@ -66,8 +67,8 @@ class CallPair(NamedTuple):
 
 
 def claims(event: Event) -> bool:
-    """Whether a tool's key was claimed."""
-    return event.scope == SCOPE and event.kind in (CLAIMED, ASKED)
+    """Whether the key of a tool or request was claimed."""
+    return event.scope in _SCOPES and event.kind in (CLAIMED, ASKED)
 
 
 def made_by(event: Event) -> Made:
@@ -209,7 +210,7 @@ def late_repeats(events: Iterable[Event], keys: set[str]) -> Iterator[LateRepeat
     """Of these keys those that were claimed after the window of an earlier settlement, in the log's order."""
     settled: dict[str, tuple[int, int]] = {}
     for event in events:
-        if event.scope != SCOPE or event.key not in keys:
+        if event.scope not in _SCOPES or event.key not in keys:
             continue
         if event.kind == SETTLED or (event.kind == RESOLVED and event.state == State.DONE):
             if event.expires_at is not None:
@@ -270,7 +271,7 @@ class Near:
 
     def add(self, record: Record) -> None:
         request = record.request
-        if request.at.scope != SCOPE or not request.conversation or record.state not in _EFFECTIVE:
+        if request.at.scope != OF_TOOL or not request.conversation or record.state not in _EFFECTIVE:
             return
         made = Made(record.created_at, request.at.key, request.id, request.conversation, request.step)
         for without, value in _but_for_one(record):

@@ -38,7 +38,7 @@ from semel.stores.documents import Fetch
 _EXAMPLES = 20
 
 # Open ledgers seal three times within it (ledger/keeper.py): whatever waits longer has nobody who seals it.
-_SEALED_WITHIN_US = 60_000_000
+SEALED_WITHIN_US = 60_000_000
 
 # Changed events that are named of one seal.
 _NAMED = 10
@@ -149,7 +149,7 @@ class _Verifier:
 
     def _walk_tail(self, last_seq: int) -> None:
         """Events without a seal are counted; those that have waited too long for one are a break."""
-        due_us, late, first = self._began_us - _SEALED_WITHIN_US, 0, None
+        due_us, late, first = self._began_us - SEALED_WITHIN_US, 0, None
         for event in self._seen(events_after(self._store, last_seq, lane=self._lane)):
             self._report.unsealed += 1
             if event.at_us < due_us:

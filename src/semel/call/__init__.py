@@ -5,5 +5,6 @@ step      where keys are made                    unfinished  what holds a number
 guard     the only decider: claim, effect, settle; of a `guarded_call`
 drive     carries out what the guard wishes, by calling or by awaiting
 outcome   outcomes as bytes, and back            cache       settled records in the process
-bound     methods of instances
+bound     methods of instances                   frames      what callers see of an exception
+ending    how it ended, for those who are told
 """

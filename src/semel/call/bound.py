@@ -55,6 +55,18 @@ class BoundTool:
         """How the call ended, on this instance unless another one is given; awaitable for an async tool."""
         return self.__func__.call(request, ledger, instance=self.__self__ if instance is None else instance)
 
+    def acall(self, request: ToolCall, ledger: Ledger | None = None, *, instance: Any = None) -> Any:
+        """The same from an event loop, for every tool."""
+        return self.__func__.acall(request, ledger, instance=self.__self__ if instance is None else instance)
+
+    def ask(self, request: ToolCall, ledger: Ledger | None = None, *, instance: Any = None) -> Any:
+        """The question of a contract with `approval`; runs nothing."""
+        return self.__func__.ask(request, ledger, instance=self.__self__ if instance is None else instance)
+
+    def aask(self, request: ToolCall, ledger: Ledger | None = None, *, instance: Any = None) -> Any:
+        """The same from an event loop."""
+        return self.__func__.aask(request, ledger, instance=self.__self__ if instance is None else instance)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__func__, name)
 
@@ -70,7 +82,7 @@ class BoundTool:
         return f"<guarded method {self.__func__.__qualname__} of {self.__self__!r}>"
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, str]]:
-        return getattr, (self.__self__, self.__func__.__name__)
+        return getattr, (self.__self__, self.__func__.contract.function.__name__)
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
 import functools
 import inspect
 import sys
@@ -9,13 +11,16 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from semel.call.bound import GuardedMethod
+from semel.call.frames import shown
 from semel.call.tool import Tool
 from semel.contract import shapes
 from semel.contract.contract import Contract, Declaration, InFlightRule, ToolClass, ToolValue, UnknownRule
 from semel.contract.filled import filled
 from semel.contract.result import Approval, ToolCall, ToolResult
+from semel.errors import ContractError
 from semel.kernel.durations import Duration
 from semel.ledger.ledger import Ledger
+from semel.questions.approvals import Question
 
 P = ParamSpec("P")
 Rest = ParamSpec("Rest")
@@ -52,6 +57,31 @@ class GuardedTool(Protocol[P, R_co]):
         """How the call ended; awaitable for an async tool. `instance` is for a method that is not bound."""
 
     @overload
+    def acall(
+        self: GuardedTool[..., Awaitable[T]],
+        request: ToolCall,
+        ledger: Ledger | None = None,
+        *,
+        instance: Any = None,
+    ) -> Coroutine[Any, Any, ToolResult[T]]: ...
+
+    @overload
+    def acall(
+        self: GuardedTool[..., T], request: ToolCall, ledger: Ledger | None = None, *, instance: Any = None
+    ) -> Coroutine[Any, Any, ToolResult[T]]: ...
+
+    def acall(self, request: ToolCall, ledger: Ledger | None = None, *, instance: Any = None) -> Any:
+        """The same from an event loop, for every tool: one that is not async runs on a thread."""
+
+    def ask(self, request: ToolCall, ledger: Ledger | None = None, *, instance: Any = None) -> Question:
+        """The question of a contract with `approval`, put unless it was before; runs nothing."""
+
+    def aask(
+        self, request: ToolCall, ledger: Ledger | None = None, *, instance: Any = None
+    ) -> Coroutine[Any, Any, Question]:
+        """The same from an event loop."""
+
+    @overload
     def __get__(self, instance: None, owner: Any = None) -> GuardedTool[P, R_co]: ...
 
     @overload
@@ -78,6 +108,24 @@ class Declare(Protocol):
     def __call__(self, function: Callable[P, R], /) -> GuardedTool[P, R]: ...
 
 
+# Bare, on a function; each overload as in `Declare`.
+
+
+@overload
+def tool_contract(
+    function: Callable[P, Coroutine[Any, Any, ToolResult[T]]], /
+) -> GuardedTool[P, Coroutine[Any, Any, T]]: ...
+
+
+@overload
+def tool_contract(function: Callable[P, ToolResult[T]], /) -> GuardedTool[P, T]: ...
+
+
+@overload
+def tool_contract(function: Callable[P, R], /) -> GuardedTool[P, R]: ...
+
+
+@overload
 def tool_contract(
     *,
     class_: ToolClass = "write-non-idempotent",
@@ -97,6 +145,7 @@ def tool_contract(
     attempts: int = 1,
     backoff: Duration | Callable[[int], float] = "exponential",
     refused: Iterable[type[BaseException]] = (),
+    raises: Iterable[type[Exception]] = (),
     in_flight: InFlightRule | None = None,
     wait: Duration | None = None,
     on_unknown: UnknownRule | None = None,
@@ -104,9 +153,13 @@ def tool_contract(
     approval: Literal["required"] | Approval | None = None,
     key_of: Callable[[Any], Any] | None = None,
     secret: Iterable[str] = (),
-) -> Declare:
+) -> Declare: ...
+
+
+def tool_contract(function: Any = None, /, **contract: Any) -> Any:
     """Declare what a tool promises, on a `def`, `async def` or method. ContractError, naming the fix, if it
-    cannot be kept. A duration is a timedelta or a text such as "500ms", "30s", "15m", "24h", "7d".
+    cannot be kept. Every argument has a default, so bare `@tool_contract` is a complete contract. A duration
+    is a timedelta or a text such as "500ms", "30s", "15m", "24h", "7d".
 
     Identity
         name: what the tool is called in keys, records and schemas; default: the function's name.
@@ -140,6 +193,8 @@ def tool_contract(
         attempts: how often it is tried in all. More than 1 needs a `Key` parameter and `downstream_window`.
         backoff: the pause between tries: "exponential", a duration, or `backoff(tries) -> seconds`.
         refused: exceptions that prove that nothing happened: the key is free again.
+        raises: exceptions of the tool's own that are answers (a declined card): recorded as failed, and
+            raised as themselves by this call and by every replay. Any other is raised as `EffectFailed`.
 
     When nobody knows whether it happened
         on_unknown: "retry" (enter again with the same key), "probe" (ask), "park" (wait for a person) or
@@ -156,14 +211,71 @@ def tool_contract(
     Parameters of the function of type `semel.Key` and `semel.Transaction` are filled by Semel, and are in no
     schema, key or record. Give them the default `semel.filled`, and no type checker asks callers for them.
     """
-    declared = Declaration(**locals())
+    declared = _declaration(contract)
     # The names around the definition, for annotations that are written as text.
     local_names = sys._getframe(1).f_locals
 
     def declare(function: Callable[..., Any]) -> Any:
-        return _guarded(Tool(Contract(function, declared, local_names)), local_names)
+        return _declared(function, declared, local_names)
 
-    return declare
+    return declare if function is None else _declared(function, declared, local_names)
+
+
+def _declared(function: Callable[..., Any], declared: Declaration, local_names: Mapping[str, Any]) -> Any:
+    try:
+        return _guarded(Tool(Contract(function, declared, local_names)), local_names)
+    except ContractError as error:
+        # Without our frames in between: what is wrong stands in the user's program.
+        raise error.with_traceback(None) from error.__cause__
+
+
+_OPTIONS = tuple(field.name for field in dataclasses.fields(Declaration))
+
+
+def _declaration(contract: dict[str, Any]) -> Declaration:
+    for name in contract:
+        if name not in _OPTIONS:
+            near = [*_parts_of(name), *difflib.get_close_matches(name, _OPTIONS, 1)]
+            hint = f"; did you mean {near[0]!r}?" if near else f", but {', '.join(_OPTIONS)}"
+            raise TypeError(f"a tool contract takes no {name!r}{hint}")
+    return Declaration(**contract)
+
+
+def _parts_of(name: str) -> list[str]:
+    """Options whose name is a word of this one: elsewhere a window is an `idempotency_window`."""
+    return [option for option in _OPTIONS if option.rstrip("_") in name.split("_")]
+
+
+@overload
+def contract_for(
+    name: str, schema: Mapping[str, Any], function: Callable[..., Awaitable[T]], **contract: Any
+) -> GuardedTool[..., Coroutine[Any, Any, T]]: ...
+
+
+@overload
+def contract_for(
+    name: str, schema: Mapping[str, Any], function: Callable[..., T], **contract: Any
+) -> GuardedTool[..., T]: ...
+
+
+def contract_for(
+    name: str, schema: Mapping[str, Any], function: Callable[..., Any], **contract: Any
+) -> GuardedTool[..., Any]:
+    """A tool of something that has a JSON Schema and no typed Python function: an MCP tool, a third party's.
+
+    `function(**arguments)`, sync or async, gives plain data. Arguments are held to the schema before anything
+    happens; `contract` is what `tool_contract` takes. Parameters of the function of type `semel.Key` and
+    `semel.Transaction`, and injected ones, are filled as elsewhere. Raises ContractError.
+    """
+    # Only here, because few programs need it.
+    from semel.contract.schema_arguments import SchemaArguments, by_name
+
+    local_names = sys._getframe(1).f_locals
+    declared = _declaration({**contract, "name": name})
+    arguments_of = functools.partial(SchemaArguments.of_schema, schema=schema)
+    made = Contract(by_name(function, schema, local_names), declared, local_names, arguments_of)
+    guarded: GuardedTool[..., Any] = _guarded(Tool(made), local_names)
+    return guarded
 
 
 def _guarded(tool: Tool, local_names: Mapping[str, Any]) -> Any:
@@ -173,17 +285,39 @@ def _guarded(tool: Tool, local_names: Mapping[str, Any]) -> Any:
 
         @functools.wraps(function)
         async def wrapper(*args: Any, **kwargs: Any) -> Any:
-            return await tool.arun(args, kwargs)
+            try:
+                return await tool.arun(args, kwargs)
+            except Exception as error:
+                raised = shown(error)
+                if raised is error:
+                    raise
+            try:
+                raise raised
+            finally:
+                del raised  # which knows this frame
 
     else:
 
         @functools.wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            return tool.run(args, kwargs)
+            try:
+                return tool.run(args, kwargs)
+            except Exception as error:
+                raised = shown(error)
+                if raised is error:
+                    raise
+            try:
+                raise raised
+            finally:
+                del raised  # which knows this frame
 
     _hide_keys(wrapper, tool.contract, local_names)
+    wrapper.__name__ = tool.contract.name
     wrapper.contract = tool.contract  # type: ignore[attr-defined]
     wrapper.call = tool.call  # type: ignore[attr-defined]
+    wrapper.acall = tool.acall  # type: ignore[attr-defined]
+    wrapper.ask = tool.ask  # type: ignore[attr-defined]
+    wrapper.aask = tool.aask  # type: ignore[attr-defined]
     return GuardedMethod(wrapper) if tool.contract.arguments.takes_self else wrapper
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
-from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from types import AsyncGeneratorType, CoroutineType, GeneratorType, MappingProxyType
 from typing import Any, NamedTuple
 
 from semel import errors
@@ -22,8 +23,10 @@ from semel.contract.transaction import Transaction
 from semel.kernel import owner
 from semel.kernel.clock import Clock
 from semel.kernel.keys import Key
+from semel.kernel.own_thread import NoThread, on_own_thread
+from semel.kernel.pools import forget_in_pools
 from semel.kernel.record import Address, Claim, Command, Look, Reply, Settle, State
-from semel.ledger.running import RunningCall
+from semel.ledger.running import NeverEntered, RunningCall
 from semel.stores.base import Query, Store
 
 
@@ -34,6 +37,8 @@ class Unrecorded(NamedTuple):
     arguments: dict[str, Any]
     instance: Any
     outer: RunningCall | None  # the recorded call whose tool made it
+    began: float | None  # the clock's seconds, if somebody wants to know how long it takes
+    injected: Mapping[str, Any] = MappingProxyType({})  # what the caller fills besides the arguments
 
 
 class Entered(NamedTuple):
@@ -183,6 +188,67 @@ async def _acarried_out(wish: Any, store: Store | None, clock: Clock) -> Any:
             return await _of(store).aperform(wish)
 
 
+# --- a tool that somebody else enters ---------------------------------------------------------------
+
+
+ENTERED = object()
+"""The answer of a decider that stopped at its tool."""
+
+
+class HandedOver:
+    """A decider that stops where its tool is entered, and goes on when whoever entered it says how it ended.
+
+    For a tool that answers before it returns: an application whose answer is settled before its last byte.
+    """
+
+    def __init__(self, deciding: Deciding, call: RunningCall, store: Store, clock: Clock) -> None:
+        self._deciding = deciding
+        self._call = call
+        self._store = store
+        self._clock = clock
+
+    async def begin(self) -> Any:
+        """ENTERED if the tool is to be entered, else what the call is answered with; raises its error."""
+        return await self._go_on(self._deciding.send, None)
+
+    async def returned(self, value: Any) -> Any:
+        """What the call is answered with after its tool gave this value."""
+        return await self._go_on(self._deciding.send, value)
+
+    async def raised(self, error: BaseException) -> Any:
+        """The same after it ended with an exception."""
+        return await self._go_on(self._deciding.throw, error)
+
+    async def _go_on(self, resume: Callable[[Any], Wish], answer: Any) -> Any:
+        return await adrive(_short_of_tool(self._deciding, resume, answer), self._store, self._clock)
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """What is called here is called by the tool: it has its key and fence."""
+        outer = _running.get()
+        _running.set(self._call)
+        try:
+            yield
+        finally:
+            if _running.get() is self._call:
+                _running.set(outer)
+
+
+def _short_of_tool(deciding: Deciding, resume: Callable[[Any], Wish], answer: Any) -> Deciding:
+    """What the decider wishes and returns, but for the wish to enter its tool: there it is left."""
+    while True:
+        try:
+            wish = resume(answer)
+        except StopIteration as end:
+            return end.value
+        if isinstance(wish, RunningCall):
+            return ENTERED
+        try:
+            answer, resume = (yield wish), deciding.send
+        except BaseException as error:
+            answer, resume = error, deciding.throw
+
+
 def _of(store: Store | None) -> Store:
     assert store is not None, "an unrecorded tool wishes nothing of a store"
     return store
@@ -192,6 +258,7 @@ def _of(store: Store | None) -> Store:
 
 
 _running: ContextVar[Entering | None] = ContextVar("semel_running", default=None)
+forget_in_pools(_running)
 
 # The caller iterates or awaits them: their effect would come after the call was recorded as done.
 _LAZY = frozenset((CoroutineType, GeneratorType, AsyncGeneratorType, map, filter))
@@ -242,6 +309,8 @@ def _enter(entering: Entering, arguments: dict[str, Any]) -> Any:
 
 
 async def _aenter(entering: Entering, arguments: dict[str, Any]) -> Any:
+    if not entering.contract.is_async:
+        return await _enter_on_thread(entering, arguments)
     outer = _running.get()
     try:
         _running.set(entering)
@@ -254,6 +323,16 @@ async def _aenter(entering: Entering, arguments: dict[str, Any]) -> Any:
     return value
 
 
+async def _enter_on_thread(entering: Entering, arguments: dict[str, Any]) -> Any:
+    """What a tool that is no coroutine returns to a caller that must not block."""
+    try:
+        return await on_own_thread(_enter, entering, arguments)
+    except NoThread as full:
+        if isinstance(entering, Unrecorded):
+            raise errors.StoreUnavailable(full.text, corrective_action=full.fix) from full
+        raise NeverEntered(full.text, full.fix) from full
+
+
 def _invoke(entering: Entering, arguments: dict[str, Any]) -> Any:
     contract = entering.contract
     if contract.key_parameters:
@@ -261,6 +340,8 @@ def _invoke(entering: Entering, arguments: dict[str, Any]) -> Any:
         arguments = arguments.copy()
         for name in contract.key_parameters:
             arguments[name] = entering.key
+    if contract.injected_parameters:
+        arguments = {**arguments, **entering.injected}
     if contract.arguments.takes_self:
         return contract.function(entering.instance, **arguments)
     return contract.function(**arguments)
@@ -286,9 +367,13 @@ def _enter_in_transaction(store: Store, call: RunningCall) -> Entered:
     transaction = store.begin(asynchronous=False)
     call.opened += (transaction,)
     try:
-        return Entered(_enter(call, _with(transaction, call)), transaction)
-    except errors.PartialSuccess as partly:
-        return _part_done(partly, transaction)
+        try:
+            entered = Entered(_enter(call, _with(transaction, call)), transaction)
+        except errors.PartialSuccess as partly:
+            entered = _part_done(partly, transaction)
+        for write in transaction.unwritten:
+            write()
+        return entered
     except BaseException:
         transaction.roll_back()
         raise
@@ -298,9 +383,15 @@ async def _aenter_in_transaction(store: Store, call: RunningCall) -> Entered:
     transaction = await _begun(store)
     call.opened += (transaction,)
     try:
-        return Entered(await _aenter(call, _with(transaction, call)), transaction)
-    except errors.PartialSuccess as partly:
-        return _part_done(partly, transaction)
+        try:
+            entered = Entered(await _aenter(call, _with(transaction, call)), transaction)
+        except errors.PartialSuccess as partly:
+            entered = _part_done(partly, transaction)
+        for write in transaction.unwritten:
+            written = write()
+            if inspect.isawaitable(written):
+                await written
+        return entered
     except BaseException:
         transaction.roll_back()
         raise

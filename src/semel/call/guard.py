@@ -34,6 +34,8 @@ from semel.call.outcome import (
 )
 from semel.contract.contract import Contract
 from semel.contract.exception_meaning import Meaning, meaning
+from semel.contract.http_answer import AnswerUnsure
+from semel.contract.raised import is_answer
 from semel.contract.result import CannotTell, DidNotHappen, Happened, ToolError, ToolResult
 from semel.contract.transaction import ENDED_BY_TOOL, TransactionBroken
 from semel.kernel import owner
@@ -62,6 +64,7 @@ from semel.kernel.record import (
 )
 from semel.ledger.running import NeverEntered
 from semel.questions import approvals, calls
+from semel.questions.approvals import Question
 
 log = logging.getLogger("semel")
 
@@ -164,12 +167,12 @@ def guarded(call: Call) -> Deciding:
         # Settle.
         if isinstance(value, _SAID_HOW):
             return (yield from _said_how(call, record, value, secrets))
-        outcome = stored_value(contract, value, secrets)
+        outcome, began = stored_value(contract, value, secrets), call.ledger.clock.monotonic()
         settle = new(Settle, (call.at, record.token, _DONE, outcome, contract.window_us, ""))
         try:
             reply = yield settle
         except BaseException as error:
-            reply = yield from _finish_after(call, settle, error)
+            reply = yield from _finish_after(call, settle, error, began)
         _check_settled(call, settle, reply)
         if record.request.job_id:
             yield from _end_job(call, record, _DONE)
@@ -281,7 +284,7 @@ def _met(
             case Ours() | Settled() as result:
                 return result
             case Waiting(waiting):
-                end = yield from _after_approval(call, waiting)
+                end = yield from _after_approval(call, waiting, new=waiting.token == claim.token)
             case Doubtful(doubtful, at_us):
                 end = yield from _in_doubt(call, doubtful, at_us)
             case Held(held) if owner.is_gone(held.token):
@@ -420,9 +423,8 @@ def _after_exception(
         call.roll_back()
         if isinstance(error, NeverEntered):
             _submit(call, _release_of(call, record.token))  # unless whoever closed the ledger has done it
-            raise errors.StoreUnavailable(
-                "The ledger was closed; the tool did not run.", corrective_action="Open it anew."
-            ) from None
+            text, fix = error.args
+            raise errors.StoreUnavailable(text, corrective_action=fix) from None
         return (yield from _failed(call, record, error, secrets, later=entered_before))
     finally:
         del error  # which knows this frame
@@ -509,7 +511,7 @@ def _failed(call: Call, record: Record, error: BaseException, secrets: list[str]
         if not isinstance(error, Exception):
             raise error
         raise _ended_by_tool(record) from error
-    meant = meaning(error, contract.refused, contract.transient)
+    meant = meaning(error, contract.refused, contract.transient, contract.raises)
     if contract.transaction_parameters and (
         meant is not Meaning.FAILED or isinstance(error, errors.CallError | errors.ContractError)
     ):
@@ -525,13 +527,13 @@ def _failed(call: Call, record: Record, error: BaseException, secrets: list[str]
             return (yield from _settle_error(call, record, failure, error, secrets))
         case Meaning.REFUSED if later:
             yield from _park(call, record, error)
-            raise in_doubt_error(contract, _REFUSED_LATER) from error
+            raise in_doubt_error(contract, record, _REFUSED_LATER) from error
         case Meaning.REFUSED:
             yield from _release(call, record, error)
             raise error
         case Meaning.TRANSIENT:
             yield from _park(call, record, error)
-            raise in_doubt_error(contract) from error
+            raise in_doubt_error(contract, record) from error
         case Meaning.UNKNOWN:
             try:
                 yield from _park(call, record, error)
@@ -613,9 +615,10 @@ def _settle_error(
 ) -> Generator[Wish, Any, NoReturn]:
     state = State.PARTIAL if failure.code == errors.PartialSuccess.code else State.FAILED
     secrets = secrets or call.contract.arguments.secrets_of(call.arguments)
-    outcome = stored_error(failure, secrets)
+    own = cause if isinstance(cause, Exception) and is_answer(cause, call.contract.raises) else None
+    outcome = stored_error(failure, secrets, own)
     yield from _settle(call, record, state, outcome)
-    raise recorded_error(outcome) from cause
+    raise recorded_error(outcome, own=own) from cause
 
 
 def _settle(call: Call, record: Record, state: State, outcome: bytes | None) -> Generator[Wish, Any, None]:
@@ -647,18 +650,22 @@ def _release(call: Call, record: Record, error: BaseException) -> Generator[Wish
     reply = yield from _finish(call, _release_of(call, record.token))
     left = _still_ours(reply, record.token)
     if left.state is State.IN_DOUBT:
-        raise in_doubt_error(call.contract, _REFUSED_LATER) from error
+        raise in_doubt_error(call.contract, record, _REFUSED_LATER) from error
 
 
 def _park(
     call: Call, record: Record, error: BaseException, note: str | None = None
 ) -> Generator[Wish, Any, None]:
-    park = Park(call.at, record.token, note or f"the tool ended with {type(error).__name__}")
+    park = Park(call.at, record.token, note or _why_in_doubt(error))
     if isinstance(error, GeneratorExit):
         # The caller's coroutine is being closed and may not be asked to wait.
         _submit(call, park)
         return
     _still_ours((yield from _finish(call, park)), record.token)
+
+
+def _why_in_doubt(error: BaseException) -> str:
+    return str(error) if isinstance(error, AnswerUnsure) else f"the tool ended with {type(error).__name__}"
 
 
 def _still_ours(reply: Reply, token: bytes) -> Record:
@@ -669,32 +676,32 @@ def _still_ours(reply: Reply, token: bytes) -> Record:
 
 def _finish(call: Call, command: Settle | Park | Release) -> Generator[Wish, Any, Reply]:
     """The reply to the last word of an attempt."""
+    began = call.ledger.clock.monotonic()
     try:
         reply: Reply = yield command
     except BaseException as error:
-        reply = yield from _finish_after(call, command, error)
+        reply = yield from _finish_after(call, command, error, began)
     call.record = reply.record
     call.end()
     return reply
 
 
 def _finish_after(
-    call: Call, command: Settle | Park | Release, error: BaseException
+    call: Call, command: Settle | Park | Release, error: BaseException, began: float
 ) -> Generator[Wish, Any, Reply]:
     """The reply to a last word that met this error, asked for again while the store is away.
 
-    After the store's `settle_wait` the keeper goes on in the background, and the caller is told of the doubt.
+    After the store's `settle_wait`, of which the first try is a part, the keeper goes on in the background,
+    and the caller is told of the doubt.
     """
-    give_up, pause_s = 0.0, 0.01
+    give_up, pause_s = began + call.ledger.store.settle_wait_s, 0.01
     try:
         while True:
             _check_may_repeat(call, command, error)
-            now = yield ELAPSED
-            give_up = give_up or now + call.ledger.store.settle_wait_s
-            if now + pause_s >= give_up:
+            if (yield ELAPSED) + pause_s >= give_up:
                 _defer(call, command)
                 text = "The tool ran, but the store did not take its outcome."
-                raise in_doubt_error(call.contract, text) from error
+                raise in_doubt_error(call.contract, call.record, text) from error
             try:
                 yield Pause(pause_s * (0.5 + call.ledger.clock.random() / 2))
             except BaseException:
@@ -725,14 +732,18 @@ def _check_may_repeat(call: Call, command: Settle | Park | Release, error: BaseE
     if call.ledger.running.ended:
         call.end()
         text = "The tool ran, but the ledger was closed before its outcome was recorded."
-        raise in_doubt_error(call.contract, text) from error
+        raise in_doubt_error(call.contract, call.record, text) from error
 
 
-def in_doubt_error(contract: Contract, text: str | None = None) -> errors.CallError:
+def in_doubt_error(
+    contract: Contract, record: Record | None = None, text: str | None = None
+) -> errors.CallError:
     """The answer to a caller whose call is in doubt: retriable where a retry or the probe may clear it."""
     if contract.on_unknown in ("retry", "probe"):
         return errors.UpstreamUnavailable(text, retry_after_s=1.0)
-    return errors.OutcomeUnknown(text)
+    if record is None:
+        return errors.OutcomeUnknown(text)
+    return errors.OutcomeUnknown(text, record_id=record.request.id)
 
 
 # --- replaying ------------------------------------------------------------------------------------
@@ -742,7 +753,7 @@ def replay(call: Call, record: Record, now_us: int) -> Any:
     """What the settled record says, as the first caller got it."""
     call.ledger.expects_settlements = True
     _remember(call, record, now_us)
-    call.replayed = True
+    call.record, call.replayed = record, True
     call.ledger.counters.replayed(record, now_us)
     call.ledger.keeper.notice()
     return replayed_value(call.contract, record)
@@ -870,20 +881,19 @@ def _ended_by_tool(record: Record) -> errors.OutcomeUnknown:
 # --- waiting for a person -------------------------------------------------------------------------
 
 
-def _after_approval(call: Call, record: Record) -> Generator[Wish, Any, Ours | Settled | None]:
-    """What follows for a call that waits for a person; None to claim again."""
+def _after_approval(call: Call, record: Record, *, new: bool) -> Generator[Wish, Any, Ours | Settled | None]:
+    """What follows for a call that waits for a person (`new`: since just now); None to claim again."""
     match (yield from _answered(call, record)):
         case "approved":
             return (yield from _retake(call, record, None))
         case "rejected":
-            rejected = ToolError.of(errors.ApprovalRejected(job_id=record.request.job_id))
-            return (yield from _settle_error(call, record, rejected, None, []))
+            return (yield from _settle_error(call, record, _rejected(record), None, []))
         case "expired" | "cancelled" | None:
             # There is no open question any more: the waiting record goes, and the call is new.
             yield Release(call.at, record.token, call.contract.window_us)
             return None
         case _:
-            raise errors.ApprovalRequired(job_id=record.request.job_id)
+            raise errors.ApprovalRequired(job_id=record.request.job_id, new=new)
 
 
 def _answered(call: Call, record: Record) -> Generator[Wish, Any, str | None]:
@@ -891,4 +901,59 @@ def _answered(call: Call, record: Record) -> Generator[Wish, Any, str | None]:
     store, tenant, approval = call.ledger.store, call.ledger.tenant, call.contract.approval
     if approval is None:
         return (yield from approvals.answer(tenant, record))
-    return (yield from approvals.question(store, tenant, record, approval))
+    return (yield from approvals.question(store, tenant, record, approval)).status
+
+
+def put_question(call: Call) -> Generator[Wish, Any, Question]:
+    """The question about a call, put unless it was before; nothing runs. A no settles the key at once."""
+    call.ledger.running.refuse(call)
+    try:
+        call.ledger.running.calls.add(call)
+        call.fingerprint = fingerprint(call.contract.name, call.canonical)
+        while True:
+            claim = _claim(call)
+            record, now_us, _ = yield from _take(call, claim)
+            assert record is not None, "after a claim the key has a record, whoever's it is"
+            call.end()
+            _check_same_action(call, record)
+            if record.state is not State.WAITING:
+                if record.state in SETTLED:
+                    _remember(call, record, now_us)
+                return (yield from _past_question(call, record))
+            question = yield from _open_question(call, record, new=record.token == claim.token)
+            if question is not None:
+                return question
+    except Exception:
+        raise
+    except BaseException as interrupt:
+        _let_go(call, interrupt)
+        raise
+    finally:
+        call.ledger.running.calls.discard(call)
+        call.ledger.running.gone()
+
+
+def _open_question(call: Call, record: Record, *, new: bool) -> Generator[Wish, Any, Question | None]:
+    """How the question about a waiting call stands; None if it is over unanswered, and the call is new."""
+    approval = call.contract.approval
+    assert approval is not None, "who does not ask is refused"
+    request = yield from approvals.question(call.ledger.store, call.ledger.tenant, record, approval)
+    if request.status in ("expired", "cancelled"):
+        yield Release(call.at, record.token, call.contract.window_us)
+        return None
+    if request.status == "rejected":
+        yield from _settle(call, record, State.FAILED, stored_error(_rejected(record), []))
+    return Question.of(request, new=new)
+
+
+def _past_question(call: Call, record: Record) -> Generator[Wish, Any, Question]:
+    """What a person was asked about a call that was made, or is under way."""
+    request = yield from approvals.earlier(call.ledger.tenant, record)
+    if request is not None:
+        return Question.of(request)
+    arguments = approvals.shown_arguments(record)
+    return Question("", record.request.tool, arguments, "not_asked", None, "")
+
+
+def _rejected(record: Record) -> ToolError:
+    return ToolError.of(errors.ApprovalRejected(job_id=record.request.job_id))

@@ -12,6 +12,8 @@ from pydantic_core import from_json
 from semel import errors
 from semel.contract import secrecy
 from semel.contract.contract import Contract
+from semel.contract.exception_meaning import Kinds
+from semel.contract.raised import as_data, left_out, rebuilt
 from semel.contract.result import ToolError
 from semel.contract.values import Unstorable
 from semel.kernel.limits import MESSAGE_CHARS_MAX, RESULT_BYTES_MAX
@@ -40,15 +42,25 @@ def compact(data: bytes) -> bytes:
     return b"%b" % data
 
 
-def stored_error(failure: ToolError, secrets: list[str]) -> bytes:
-    """The failure as it will be replayed, without the secrets of the call."""
-    body = {
+class OwnFailure(errors.EffectFailed):
+    """The tool failed with an exception that its contract lists as an answer, which plain callers get."""
+
+    def __init__(self, like: errors.CallError, own: BaseException) -> None:
+        super().__init__(like.message, corrective_action=like.corrective_action, **like.details)
+        self.own = own
+
+
+def stored_error(failure: ToolError, secrets: list[str], own: Exception | None = None) -> bytes:
+    """The failure as it will be replayed, without the secrets of the call; `own` is rebuilt then."""
+    body: dict[str, Any] = {
         "code": failure.code,
         "message": cleaned(failure.message, secrets),
         "retriable": failure.retriable,
         "corrective_action": cleaned(failure.corrective_action, secrets),
         "details": dict(failure.details),
     }
+    if own is not None:
+        body |= _own(own, secrets)
     try:
         data = orjson.dumps(body, default=str, option=orjson.OPT_NON_STR_KEYS)
     except TypeError:
@@ -59,10 +71,21 @@ def stored_error(failure: ToolError, secrets: list[str]) -> bytes:
     return data
 
 
+def _own(own: Exception, secrets: list[str]) -> dict[str, Any]:
+    """What is kept to rebuild it; people are told what a replay will lack."""
+    raised, name = as_data(own, secrets), type(own).__qualname__
+    if raised is None or len(orjson.dumps(raised)) > RESULT_BYTES_MAX // 2:
+        log.warning("semel: %s cannot be rebuilt, so replays raise EffectFailed", name)
+        return {}
+    if lost := left_out(own, raised):
+        log.warning("semel: %s will be replayed without %s: no plain data", name, ", ".join(lost))
+    return {"raised": raised}
+
+
 def replayed_value(contract: Contract, record: Record) -> Any:
     """The settled value; raises what was settled instead of one."""
     if record.state is not _DONE:
-        raise _replayed(recorded_error(record.outcome))
+        raise _replayed(recorded_error(record.outcome, contract.raises))
     if record.outcome is None:
         raise _replayed(errors.ResultUnavailable())
     try:
@@ -71,23 +94,30 @@ def replayed_value(contract: Contract, record: Record) -> Any:
         raise _replayed(_unreadable(record.outcome)) from misfit
 
 
-def recorded_error(outcome: bytes | None) -> errors.CallError:
-    """The exception that a failed or partial record stands for."""
+def recorded_error(
+    outcome: bytes | None, raises: Kinds = (), own: BaseException | None = None
+) -> errors.CallError:
+    """The exception that a failed or partial record stands for; `own` is what the tool has just raised."""
     try:
         body = orjson.loads(outcome or b"")
-        return ToolError(
+        error = ToolError(
             code=body["code"],
             message=body["message"],
             retriable=body["retriable"],
             corrective_action=body["corrective_action"],
             details=body["details"],
         ).exception()
+        if own is None and raises and "raised" in body:
+            own = rebuilt(body["raised"], raises)
+        return error if own is None else OwnFailure(error, own)
     except (ValueError, KeyError, TypeError):
         return errors.StoreCorrupt()
 
 
 def error_text(error: BaseException) -> str:
     """One line for a person: the exception's kind and text."""
+    if isinstance(error, errors.EffectFailed):  # of a tool inside this one, which said it so
+        return error.message
     try:
         text = str(error)
     except Exception:  # one that cannot be printed is a failure all the same
@@ -97,10 +127,7 @@ def error_text(error: BaseException) -> str:
 
 def cleaned(text: str, secrets: list[str]) -> str:
     """A text as it may be kept and shown: without secrets, valid, and no longer than a person reads."""
-    for secret in secrets:
-        text = text.replace(secret, "***")
-    if secrets and secrecy.holds(text, secrets):
-        text = "***"  # it is in there in a form that cannot be cut out
+    text = secrecy.struck(text, secrets)
     # A lone surrogate in an error text must not keep the failure from being recorded.
     return text[:MESSAGE_CHARS_MAX].encode(errors="replace").decode()
 

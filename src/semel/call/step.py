@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast
 
 import orjson
 
@@ -19,12 +19,16 @@ from semel.call.unfinished import OpenCalls, Unfinished
 from semel.errors import StepError
 from semel.kernel.keys import step_seed
 from semel.kernel.limits import NAME_BYTES_MAX
+from semel.kernel.pools import forget_in_pools
 from semel.ledger.counters import skipped_events
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from semel.ledger.ledger import Ledger
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 CARRY_FORMAT = 2
 
@@ -73,11 +77,11 @@ class Step:
         }
         return carried | {"signature": _signature(self.ledger.store.secret_key, carried)}
 
-    def run(self, tool: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def run(self, tool: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call the tool in this step, whatever the context of the caller is; awaitable if the tool is."""
         self._refuse_if_over()
         if inspect.iscoroutinefunction(tool):
-            return self._run_async(tool, args, kwargs)
+            return cast("T", self._run_async(tool, args, kwargs))
         visit = Visit(self)
         try:
             visit.__enter__()
@@ -96,7 +100,7 @@ class Step:
         with Visit(self):
             return await tool(*args, **kwargs)
 
-    def __enter__(self) -> Step:
+    def __enter__(self) -> Self:
         if self._visit is not None:
             raise StepError("This step is already open; open another one, or leave this one first.")
         self._visit = Visit(self).__enter__()
@@ -109,7 +113,7 @@ class Step:
         if visit is not None:
             visit.__exit__(kind, error, trace)
 
-    async def __aenter__(self) -> Step:
+    async def __aenter__(self) -> Self:
         return self.__enter__()
 
     async def __aexit__(
@@ -157,6 +161,7 @@ class Visit:
 
 
 _visit: ContextVar[Visit | None] = ContextVar("semel_step", default=None)
+forget_in_pools(_visit)
 
 
 def current_visit() -> Visit | None:
@@ -323,7 +328,7 @@ class _NumberedStep(Step):
         if self._number != self._of.position:
             raise StepError("This step is over: ask the conversation for its next one.")
 
-    def __enter__(self) -> Step:
+    def __enter__(self) -> Self:
         if self._of._open is not None:
             raise StepError(
                 "This conversation already has an open step; steps of one conversation follow each other."

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import Any, cast
 
 from semel import errors
 from semel.call.drive import Unrecorded, adrive, current_call, drive
-from semel.call.guard import guarded, in_doubt_error, unrecorded
+from semel.call.ending import tell
+from semel.call.guard import guarded, in_doubt_error, put_question, unrecorded
 from semel.call.guarded_call import Call
 from semel.call.outcome import cleaned, error_text, replayed_value
 from semel.call.step import Visit, current_visit
@@ -17,12 +17,17 @@ from semel.contract.contract import Contract
 from semel.contract.exact import DECLINED, Exact, ExactFunction
 from semel.contract.exception_meaning import Meaning, meaning
 from semel.contract.result import ToolCall, ToolError, ToolResult
+from semel.instrumentation.hooks import LISTENERS, Observed
+from semel.instrumentation.numbers import DONE, REPLAYED, UNUSED, numbers_of
 from semel.kernel.clock import SYSTEM
 from semel.kernel.keys import Key, derive, derive_digits, explicit, fingerprint, key_with, step_seed
-from semel.kernel.record import UNSETTLED, Address, Record, State
+from semel.kernel.own_thread import NoThread, on_own_thread
+from semel.kernel.record import SETTLED, UNSETTLED, Address, Record, State
 from semel.ledger.counters import PERFORMED, REFUSED, Hit
+from semel.ledger.default import default_ledger
 from semel.ledger.ledger import Ledger
 from semel.ledger.running import SCOPE
+from semel.questions.approvals import Question
 
 # What is on record, as a settlement or a doubt, has its own event; other answers are counted as refusals.
 _ON_RECORD = frozenset(("EFFECT_FAILED", "PARTIAL_SUCCESS", "UPSTREAM_TIMEOUT"))
@@ -43,23 +48,49 @@ _NO_SCOPES: frozenset[str] = frozenset()
 class Tool:
     def __init__(self, contract: Contract) -> None:
         self.contract = contract
-        self.is_async = inspect.iscoroutinefunction(contract.function)
+        self.is_async = contract.is_async
         # For the straight way from arguments to the cache; None while there may be something else to ask.
         self._exact_function: ExactFunction | None = None
+        self._identity = (contract.name, contract.version, contract.class_)
+        self._numbers = UNUSED  # until the first call
 
     # --- the plain call: a value, or an exception -------------------------------------------------
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        prepared = self._prepare_plain(args, kwargs)
-        if type(prepared) is Record:
-            return replayed_value(self.contract, prepared)
-        return self._drive(prepared)
+        observed = LISTENERS.started(*self._identity) if LISTENERS.asks else None
+        prepared: Prepared | None = None
+        try:
+            prepared = self._prepare_plain(args, kwargs)
+            if type(prepared) is Record:
+                value = replayed_value(self.contract, prepared)
+                if observed is None:
+                    self._numbers.replayed += 1
+                    return value
+            else:
+                value = self._drive(prepared)
+            self._ended(observed, prepared)
+            return value
+        except BaseException as error:
+            self._failed(observed, prepared, error)
+            raise
 
     async def arun(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        prepared = self._prepare_plain(args, kwargs)
-        if type(prepared) is Record:
-            return replayed_value(self.contract, prepared)
-        return await self._adrive(prepared)
+        observed = LISTENERS.started(*self._identity) if LISTENERS.asks else None
+        prepared: Prepared | None = None
+        try:
+            prepared = self._prepare_plain(args, kwargs)
+            if type(prepared) is Record:
+                value = replayed_value(self.contract, prepared)
+                if observed is None:
+                    self._numbers.replayed += 1
+                    return value
+            else:
+                value = await self._adrive(prepared)
+            self._ended(observed, prepared)
+            return value
+        except BaseException as error:
+            self._failed(observed, prepared, error)
+            raise
 
     def _prepare_plain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Prepared:
         visit, exact_function = current_visit(), self._exact_function
@@ -98,7 +129,9 @@ class Tool:
             instance, args = args[0], args[1:]
         ledger, scopes = (None, _NO_SCOPES) if visit is None else (visit.step.ledger, visit.step.scopes)
         try:
-            return self._prepare(ledger, visit, scopes, None, self._bound(args, kwargs), instance)
+            if self.contract.ready and not self.contract.injected_parameters:
+                return self._prepare(ledger, visit, scopes, None, self._bound(args, kwargs), instance)
+            return self._prepare_injected(ledger, visit, scopes, None, args, kwargs, instance)
         except errors.CallError as error:
             self._count_refusal(ledger, visit, error, "")
             raise
@@ -108,23 +141,94 @@ class Tool:
     def call(self, request: ToolCall, ledger: Ledger | None = None, *, instance: Any = None) -> Any:
         """How the call ended; awaitable for an async tool. `instance` is the `self` of a method."""
         if self.is_async:
-            return self._acall(request, ledger, instance)
+            return self.acall(request, ledger, instance=instance)
+        observed = LISTENERS.started(*self._identity) if LISTENERS.asks else None
         prepared: Prepared | None = None
         try:
             prepared = self._prepare_request(request, ledger, instance)
-            return self._success(self._drive(prepared), prepared)
-        except Exception as error:
+            value = self._drive(prepared)
+            self._ended(observed, prepared, ledger)
+            return self._success(value, prepared)
+        except BaseException as error:
+            self._failed(observed, prepared, error, ledger)
+            if not isinstance(error, Exception):
+                raise
             return self._failure(error, prepared)
 
-    async def _acall(self, request: ToolCall, ledger: Ledger | None, instance: Any) -> ToolResult[Any]:
+    async def acall(
+        self, request: ToolCall, ledger: Ledger | None = None, *, instance: Any = None
+    ) -> ToolResult[Any]:
+        """How the call ended, from an event loop: a function that is no coroutine runs on a thread."""
+        observed = LISTENERS.started(*self._identity) if LISTENERS.asks else None
         prepared: Prepared | None = None
         try:
             prepared = self._prepare_request(request, ledger, instance)
-            return self._success(await self._adrive(prepared), prepared)
-        except Exception as error:
+            value = await self._adrive(prepared)
+            self._ended(observed, prepared, ledger)
+            return self._success(value, prepared)
+        except BaseException as error:
+            self._failed(observed, prepared, error, ledger)
+            if not isinstance(error, Exception):
+                raise
             return self._failure(error, prepared)
 
-    def _prepare_request(self, request: Any, ledger: Ledger | None, instance: Any) -> Prepared:
+    # --- the question to a person, alone ----------------------------------------------------------
+
+    def ask(self, request: ToolCall, ledger: Ledger | None = None, *, instance: Any = None) -> Question:
+        """The question of the contract's `approval` about this call, put unless it was before; runs nothing.
+
+        ContractError without `approval`; raises what is refused.
+        """
+        call, watched = self._begin_question(request, ledger, instance)
+        try:
+            question: Question = drive(put_question(call), call.ledger.store, call.ledger.clock)
+        except BaseException as error:
+            self._ended_without_value(call, watched, error)
+            raise
+        return self._with_question(call, watched, question)
+
+    async def aask(
+        self, request: ToolCall, ledger: Ledger | None = None, *, instance: Any = None
+    ) -> Question:
+        """The same from an event loop."""
+        call, watched = self._begin_question(request, ledger, instance)
+        try:
+            question: Question = await adrive(put_question(call), call.ledger.store, call.ledger.clock)
+        except BaseException as error:
+            self._ended_without_value(call, watched, error)
+            raise
+        return self._with_question(call, watched, question)
+
+    def _begin_question(
+        self, request: ToolCall, ledger: Ledger | None, instance: Any
+    ) -> tuple[Call, Watched | None]:
+        if self.contract.approval is None:
+            raise errors.ContractError(
+                f"The tool {self.contract.name!r} asks nobody: its contract has no approval=….",
+                corrective_action='Declare it with approval="required", or call it.',
+            )
+        call = self._prepare_request(request, ledger, instance, asks=True)
+        assert isinstance(call, Call), "what asks is recorded, and was not looked for in the cache"
+        return call, _watched(call) if call.open_calls else None
+
+    def _with_question(self, call: Call, watched: Watched | None, question: Question) -> Question:
+        record = call.record
+        if watched is None or record is None:
+            return question
+        if record.state in SETTLED:
+            watched.settled()
+        else:
+            # The call is still to be made, or its end is open: the step does not move on without it.
+            left = {State.WAITING: errors.ApprovalRequired.code, State.PENDING: errors.InFlight.code}
+            code = left.get(record.state, in_doubt_error(self.contract).code)
+            watched.left(code, record.request.id, question.job_id)
+        return question
+
+    # --- from arguments to a key ------------------------------------------------------------------
+
+    def _prepare_request(
+        self, request: Any, ledger: Ledger | None, instance: Any, *, asks: bool = False
+    ) -> Prepared:
         if not isinstance(request, ToolCall):
             raise errors.InvalidArguments(
                 f"A call as data is written {self.contract.name}.call(semel.ToolCall({{…}})), with the "
@@ -132,6 +236,8 @@ class Tool:
             )
         visit = current_visit()
         chosen = ledger or (None if visit is None else visit.step.ledger)
+        if chosen is None and request.idempotency_key is not None and self.contract.recorded:
+            chosen = default_ledger()  # a key that is given needs no step
         scopes = _NO_SCOPES if visit is None else visit.step.scopes
         if request.scopes is not None:
             # A request can narrow the scopes of its step; without a step it has its own.
@@ -142,9 +248,14 @@ class Tool:
             if self.contract.arguments.takes_self and instance is None:
                 raise errors.InvalidArguments("This is a method: pass instance=…. The tool did not run.")
             if not isinstance(request.arguments, Mapping):
-                raise errors.InvalidArguments("Arguments are given by name. The tool did not run.")
-            given = self._bound((), dict(request.arguments))
-            return self._prepare(chosen, visit, scopes, request.idempotency_key, given, instance)
+                raise errors.InvalidArguments(
+                    f"Arguments are a dict, by name, not {type(request.arguments).__name__}; what a model "
+                    "sends as JSON goes through json.loads first. The tool did not run."
+                )
+            given, key = dict(request.arguments), request.idempotency_key
+            if self.contract.ready and not self.contract.injected_parameters:
+                return self._prepare(chosen, visit, scopes, key, self._bound((), given), instance, asks)
+            return self._prepare_injected(chosen, visit, scopes, key, (), given, instance, asks)
         except errors.CallError as error:
             self._count_refusal(chosen, visit, error, "")
             raise
@@ -169,9 +280,9 @@ class Tool:
         if isinstance(error, errors.SemelError):
             return error
         contract = self.contract
-        match meaning(error, contract.refused, contract.transient):
+        match meaning(error, contract.refused, contract.transient, contract.raises):
             case Meaning.UNKNOWN | Meaning.TRANSIENT if contract.recorded:
-                return in_doubt_error(contract)
+                return in_doubt_error(contract, prepared.record if isinstance(prepared, Call) else None)
             case Meaning.UNKNOWN | Meaning.TRANSIENT:
                 return errors.UpstreamUnavailable(
                     "The downstream did not answer.", corrective_action="Call again."
@@ -192,13 +303,36 @@ class Tool:
             return type(error).__name__
         return cleaned(error_text(error), self.contract.arguments.secrets_of(prepared.arguments))
 
-    # --- from arguments to a key ------------------------------------------------------------------
-
     def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | Exact:
         """The arguments by name; those of exactly the declared types validated and canonical already."""
         arguments = self.contract.arguments
         exact = arguments.exactly(args, kwargs) if self.contract.recorded else None
         return arguments.bind(args, kwargs) if exact is None else exact
+
+    def _prepare_injected(
+        self,
+        ledger: Ledger | None,
+        visit: Visit | None,
+        scopes: frozenset[str],
+        given_key: str | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        instance: Any,
+        asks: bool = False,
+    ) -> Prepared:
+        """As `_prepare`: what is injected goes to the function alone, past everything that is kept."""
+        if not self.contract.ready:
+            self.contract.check_late_names()
+        args, kwargs, injected = self.contract.arguments.without_injected(args, kwargs)
+        if not asks:
+            self.contract.arguments.check_injected(injected)
+        given = self._bound(args, kwargs)
+        prepared = self._prepare(ledger, visit, scopes, given_key, given, instance, asks)
+        if isinstance(prepared, Unrecorded):
+            return prepared._replace(injected=injected)
+        if isinstance(prepared, Call):
+            prepared.injected = injected
+        return prepared
 
     def _prepare(
         self,
@@ -208,11 +342,12 @@ class Tool:
         given_key: str | None,  # by the caller, in place of the derived one
         given: dict[str, Any] | Exact,
         instance: Any,
+        asks: bool = False,  # for the question alone, which no answer in the cache replaces
     ) -> Prepared:
         """The settled answer if it is in the cache, else the call, ready to be decided."""
         contract = self.contract
-        if not contract.ready:
-            contract.check_late_names()
+        if self._numbers is UNUSED:
+            self._numbers = numbers_of(contract.name, recorded=contract.recorded)
         if ledger is not None:
             ledger.tool_names.admit(contract)
         if not contract.recorded:
@@ -229,11 +364,11 @@ class Tool:
             canonical = exact[1]
         if contract.declared.key_of is not None:
             canonical = contract.told_apart(canonical, instance, ledger.store.secret_key)
-        elif not (contract.scopes or contract.arguments.takes_self):
+        elif not (contract.scopes or contract.arguments.takes_self or contract.injected_parameters):
             self._exact_function = contract.arguments.exact_function
         key = self._key(ledger, visit, given_key, canonical)
         now_us = ledger.clock.now_us()
-        record = ledger.cache.get(key, now_us)
+        record = None if asks else ledger.cache.get(key, now_us)
         if record is None or not (given_key is None or self._is_of(record, canonical)):
             call = self._call(ledger, key, arguments, exact, canonical, instance, visit, now_us)
             # A Key given by hand may be one that another tool derives: what is derived is not compared again.
@@ -258,6 +393,8 @@ class Tool:
         contract = self.contract
         ledger.sightings.saw(contract, now_us)
         call = Call(contract, ledger, key, arguments, exact, canonical, instance, visit, current_call())
+        if self._numbers.measured or LISTENERS.asks:
+            call.timed, call.asked_at = True, ledger.clock.monotonic()
         call.looks_first = ledger.expects_settlements and ledger.store.looks_first and not self.is_async
         return call
 
@@ -297,7 +434,8 @@ class Tool:
             self._count(ledger, visit, PERFORMED, "", "", f"{resource}={arguments.get(resource)}"[:256])
         if ledger is not None:
             ledger.sightings.saw(contract, ledger.clock.now_us())
-        return Unrecorded(contract, arguments, instance, current_call())
+        began = SYSTEM.monotonic() if self._numbers.measured or LISTENERS.asks else None
+        return Unrecorded(contract, arguments, instance, current_call(), began)
 
     def _scope_denied(self, scopes: frozenset[str]) -> errors.ScopeDenied:
         missing = sorted(self.contract.scopes - scopes)
@@ -326,6 +464,8 @@ class Tool:
             return replayed_value(self.contract, prepared)
         if isinstance(prepared, Unrecorded):
             return await adrive(unrecorded(prepared, SYSTEM.random), None, SYSTEM)
+        if prepared.contract.transaction_parameters and not self.is_async:
+            return await self._drive_on_thread(prepared)
         watched = _watched(prepared) if prepared.open_calls else None
         try:
             value = await adrive(guarded(prepared), prepared.ledger.store, prepared.ledger.clock)
@@ -335,6 +475,16 @@ class Tool:
         if watched is not None:
             watched.settled()
         return value
+
+    async def _drive_on_thread(self, call: Call) -> Any:
+        """For a tool that blocks and writes into a transaction: the whole call is made on one thread.
+
+        That goes on for a caller who is cancelled: a connection in use is rolled back by nobody else.
+        """
+        try:
+            return await on_own_thread(self._drive, call)
+        except NoThread as full:
+            raise errors.StoreUnavailable(full.text, corrective_action=full.fix) from full
 
     def _ended_without_value(self, call: Call, watched: Watched | None, error: BaseException) -> None:
         if isinstance(error, errors.CallError):
@@ -362,7 +512,56 @@ class Tool:
             return None
         return in_doubt_error(self.contract).code
 
-    # --- counting ---------------------------------------------------------------------------------
+    # --- counting and telling ---------------------------------------------------------------------
+
+    def _ended(
+        self, observed: Observed | None, prepared: Prepared | None, ledger: Ledger | None = None
+    ) -> None:
+        """The call has a value."""
+        # First what most calls are, for which nothing is made.
+        if observed is None and type(prepared) is Call and not prepared.replayed:
+            if prepared.timed:
+                now, began, left = prepared.ledger.clock.monotonic(), prepared.began, prepared.left
+                self._numbers.performed(began - prepared.asked_at, left - began, now - left)
+            else:
+                self._numbers.done += 1
+        elif observed is None and type(prepared) is Unrecorded:
+            if prepared.began is not None:
+                self._numbers.ran(SYSTEM.monotonic() - prepared.began)
+            else:
+                self._numbers.done += 1
+        else:
+            replayed = prepared.replayed if isinstance(prepared, Call) else isinstance(prepared, Record)
+            tell(self._numbers, observed, prepared, REPLAYED if replayed else DONE, replayed, ledger)
+
+    def _failed(
+        self,
+        observed: Observed | None,
+        prepared: Prepared | None,
+        error: BaseException,
+        ledger: Ledger | None = None,
+    ) -> None:
+        """The call ended with an exception."""
+        if self._numbers is UNUSED:
+            self._numbers = numbers_of(self.contract.name, recorded=self.contract.recorded)
+        code, replayed = self._code(error, prepared)
+        if not self._numbers.shows(code):
+            code = self._numbers.shown(code, self._secrets_of(prepared))
+        tell(self._numbers, observed, prepared, code, replayed, ledger)
+
+    def _code(self, error: BaseException, prepared: Prepared | None) -> tuple[str, bool]:
+        """The code of a call that has no value, and whether that is an earlier call's."""
+        if isinstance(error, Exception):
+            failure = self._semel_error(error, prepared)
+            return failure.code, failure.replayed
+        if self.contract.recorded:
+            return in_doubt_error(self.contract).code, False
+        return errors.UpstreamUnavailable.code, False
+
+    def _secrets_of(self, prepared: Prepared | None) -> list[str] | None:
+        if isinstance(prepared, Call | Unrecorded):
+            return self.contract.arguments.secrets_of(prepared.arguments)
+        return None
 
     def _count_refusal(
         self, ledger: Ledger | None, visit: Visit | None, error: errors.CallError, key: str

@@ -3,10 +3,10 @@
 target             the store or gateway that a command looks at      output  for people and programs
 table              tables that fit the screen                        summaries  of commands in --help
 operations         what commands ask of it                           store_operations  of a store itself
-server_operations  of a gateway, over HTTP
+server_operations  of a gateway, over HTTP                           serve_sample  `serve --sample`
 
-approvals, audit, completion, dead_letters, demo, doctor, jobs, records, runbook, runs, serve, tools, windows,
-worker: the commands of these names; api_keys: `semel keys`.
+approvals, audit, completion, console, dead_letters, demo, doctor, jobs, records, runbook, runs, serve, tools,
+windows, worker: the commands of these names; api_keys: `semel keys`.
 
 Exit codes: 0 done, 1 a check failed, 2 usage, 3 refused by a rule, 4 the store cannot be reached.
 """
@@ -24,6 +24,7 @@ from semel.cli.api_keys import keys
 from semel.cli.approvals import approvals
 from semel.cli.audit import audit_
 from semel.cli.completion import completion
+from semel.cli.console import console
 from semel.cli.dead_letters import dead_letters
 from semel.cli.demo import demo
 from semel.cli.doctor import examine
@@ -41,7 +42,6 @@ from semel.cli.worker import worker
 from semel.errors import (
     ApprovalError,
     OpenError,
-    RecordNotFound,
     RecordNotInDoubt,
     SemelError,
     StoreCorrupt,
@@ -101,15 +101,19 @@ def _complaint(error: Exception, words: Sequence[str]) -> int | None:
 def _next(error: SemelError, words: Sequence[str]) -> str:
     """Where to look, for what the library itself cannot advise on."""
     match error:
-        case RecordNotFound() if asks_gateway(words):
-            return "`semel records list` shows what the key's tenant has."
-        case RecordNotFound():
-            return "`semel records list --all-tenants` shows what there is; --tenant says where to look."
+        case SemelError() if error.code.lower().endswith("_not_found") and words[0] in _LISTED:
+            if asks_gateway(words):
+                return f"`semel {words[0]} list` shows what the key's tenant has."
+            return f"`semel {words[0]} list --all-tenants` shows what there is; --tenant says where to look."
         case RecordNotInDoubt():
             return "`semel records show` says how it stands."
         case ApprovalError():
             return "`semel approvals list` says how it stands."
     return ""
+
+
+# Groups with a list of what their commands name.
+_LISTED = ("records", "approvals", "runs", "jobs", "dead-letters")
 
 
 @click.group(cls=_Semel, context_settings={"help_option_names": ["-h", "--help"]})
@@ -119,7 +123,7 @@ def main() -> None:
 
 
 _COMMANDS = (
-    (demo, serve, worker, runbook, keys),
+    (demo, serve, worker, console, runbook, keys),
     (records, approvals, runs, jobs, dead_letters, tools),
     (audit_, examine, windows, completion),
 )

@@ -27,13 +27,8 @@ def list_(target: Target, status: str | None, limit: int) -> None:
     """Questions, newest first."""
     with target.lists() as lists:
         items = lists.approvals(status, limit)
-    if target.out.as_json:
-        target.out.data({"items": items})
-    elif not items:
-        target.out.say(f"No approvals{target.in_tenant}" + (f" are {status}." if status else "."))
-    else:
-        columns = target.columns("JOB", "TOOL", "STATUS", "FOR", "EXPIRES", "ARGUMENTS")
-        target.out.table(columns, [target.row(request, *_row(request)) for request in items])
+    columns = ("JOB", "TOOL", "STATUS", "FOR", "EXPIRES", "ARGUMENTS")
+    target.show_list("No approvals", items, columns, _row, filtered=status is not None)
 
 
 def _row(request: Data) -> tuple[str, ...]:
@@ -57,7 +52,7 @@ def show(target: Target, job_id: str) -> None:
         bound = ("--job-hash", request["job_hash"])
         target.out.say()
         for verb in ("approve", "reject"):
-            target.out.say(target.next_command("approvals", verb, job_id, *bound))
+            target.out.command(target.next_command("approvals", verb, job_id, *bound))
 
 
 def _facts(request: Data) -> list[tuple[str, str]]:

@@ -26,13 +26,7 @@ def list_(target: Target, limit: int) -> None:
     """Dead letters, newest first."""
     with target.lists() as lists:
         items = lists.dead_letters(limit)
-    if target.out.as_json:
-        target.out.data({"items": items})
-    elif not items:
-        target.out.say(f"No dead letters{target.in_tenant}.")
-    else:
-        columns = target.columns("LETTER", "RETRIED", "AGE", "TYPE", "TOPIC")
-        target.out.table(columns, [target.row(letter, *_row(letter)) for letter in items])
+    target.show_list("No dead letters", items, ("LETTER", "RETRIED", "AGE", "TYPE", "TOPIC"), _row)
 
 
 def _row(letter: Data) -> Sequence[Cell]:

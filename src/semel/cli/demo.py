@@ -74,8 +74,8 @@ def _conclude(out: Output, outcome: DemoOutcome) -> None:
     parked = outcome.lanes[-1]
     out.say()
     out.say("Where the provider takes no key nobody can know: Semel does not guess, it asks.")
-    out.say("A person looks into the provider's book and types:")
-    out.say(f"  semel records resolve {parked.record_id} --happened", "bold")
+    out.say("A person looks into the provider's book and would type, were this store kept:")
+    out.command(f"semel records resolve {parked.record_id} --happened")
     out.say()
     for problem in outcome.problems:
         out.say(f"NOT AS IT SHOULD BE: {problem}", "bold red")

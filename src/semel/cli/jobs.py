@@ -30,14 +30,8 @@ def list_(target: Target, limit: int, **filters: str | None) -> None:
     """Jobs, newest first."""
     with target.lists() as lists:
         items = lists.jobs(filters, limit)
-    if target.out.as_json:
-        target.out.data({"items": items})
-    elif not items:
-        fit = " that fit" if any(filters.values()) else ""
-        target.out.say(f"No jobs{fit}{target.in_tenant}.")
-    else:
-        columns = target.columns("JOB", "STATUS", "AGE", "TOPIC")
-        target.out.table(columns, [target.row(job, *_row(job)) for job in items])
+    columns = ("JOB", "STATUS", "AGE", "TOPIC")
+    target.show_list("No jobs", items, columns, _row, filtered=any(filters.values()))
 
 
 def _row(job: Data) -> Sequence[Cell]:

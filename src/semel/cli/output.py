@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -19,6 +20,9 @@ Cell = str | Text
 
 # The eye sees ten changes a second; drawing each of a million would be most of the work.
 _EVERY = 500
+
+# Ids, paths and addresses are copied.
+_WHOLE_WORDS: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 
 
 def clean(text: str) -> str:
@@ -44,11 +48,22 @@ class Output:
         click.echo(to_json(content, indent=2, inf_nan_mode="strings", fallback=str))
 
     def say(self, text: str = "", style: str = "") -> None:
-        """A line; on a terminal it is wrapped there, so that it can be copied whole."""
+        """A sentence; on a terminal it is folded between words, below its beginning."""
+        text = clean(text)
+        if not self._rich:
+            click.echo(text)
+            return
+        indent = " " * (len(text) - len(text.lstrip()))
+        for line in textwrap.wrap(text, screen_width(), subsequent_indent=indent, **_WHOLE_WORDS) or [""]:
+            self._console.print(Text(line, style), soft_wrap=True)
+
+    def command(self, text: str, style: str = "bold") -> None:
+        """Something to type: one line, however long, so that it can be copied whole."""
+        line = f"  {clean(text)}"
         if self._rich:
-            self._console.print(Text(clean(text), style), soft_wrap=True)
+            self._console.print(Text(line, style), soft_wrap=True)
         else:
-            click.echo(clean(text))
+            click.echo(line)
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
         """Rows under their headings, as wide as the screen at most (cli/table.py)."""

@@ -14,6 +14,7 @@ from semel.cli.operations import Data, Verdict
 from semel.cli.output import Cell, compact
 from semel.cli.target import Target, lists_tenants, looks_at_store
 from semel.kernel.clock import SYSTEM
+from semel.kernel.record import OF_HTTP, OF_TOOL
 from semel.ledger.records import DID_NOT_HAPPEN, HAPPENED, NO_RESULT, STATES
 
 _STYLES = {
@@ -24,7 +25,10 @@ _STYLES = {
     "done": "green",
 }
 
-_SCOPES = ("tool", "run", "job", "approval")
+_SCOPES = (OF_TOOL, OF_HTTP, "run", "job", "approval")
+
+# Their records are of calls: they have a conversation and a step.
+_CALL_SCOPES = (OF_TOOL, OF_HTTP)
 
 # Stands where nobody knows what to fill in; no JSON, so that it is not sent as it stands.
 _ANY_RESULT = "<any JSON>"
@@ -53,14 +57,8 @@ def list_(target: Target, limit: int, **filters: str | None) -> None:
     """Records, newest first."""
     with target.lists() as lists:
         items = lists.records(filters, limit)
-    if target.out.as_json:
-        target.out.data({"items": items})
-    elif not items:
-        fit = " that fit" if any(filters.values()) else ""
-        target.out.say(f"No records{fit}{target.in_tenant}.")
-    else:
-        columns = target.columns("ID", "STATE", "ATTEMPTS", "AGE", "TOOL", "STEP")
-        target.out.table(columns, [target.row(record, *_row(record)) for record in items])
+    columns = ("ID", "STATE", "ATTEMPTS", "AGE", "TOOL", "STEP")
+    target.show_list("No records", items, columns, _row, filtered=any(filters.values()))
 
 
 def _row(record: Data) -> Sequence[Cell]:
@@ -70,7 +68,7 @@ def _row(record: Data) -> Sequence[Cell]:
         str(record["attempts"]),
         age(record["created_at"]),
         record["tool"] or f"({record['scope']})",
-        _conversation_and_step(record) if record["scope"] == "tool" else record["key"],
+        _conversation_and_step(record) if record["scope"] in _CALL_SCOPES else record["key"],
     )
 
 
@@ -133,10 +131,13 @@ def _facts(record: Data) -> list[tuple[str, str]]:
 
 def _subject(record: Data) -> list[tuple[str, str]]:
     """What was asked for: a tool call in its step, or the run or job that a key or question is about."""
-    if record["scope"] != "tool":
+    if record["scope"] not in _CALL_SCOPES:
         return [("For", record["run_id"] or record["job_id"] or f"a {record['scope']}")]
     where = _conversation_and_step(record) or "a key that the caller gave"
     person = f", for {record['principal']}" if record["principal"] else ""
+    if record["scope"] == OF_HTTP:
+        # Its conversation is its caller, and its step the key that the caller sent.
+        return [("Request", record["tool"]), ("From", where)]
     return [("Tool", f"{record['tool']} {record['version']}"), ("Where", where + person)]
 
 
@@ -165,12 +166,13 @@ def _tell_next(target: Target, commands: Sequence[str], result: Data | None) -> 
     target.out.say()
     target.out.say("Then type one of" if len(commands) > 1 else "To correct its result type")
     for command in commands:
-        target.out.say(f"  {command}", "bold")
+        target.out.command(command)
     if result is not None and result["template"] is None:
         target.out.say("The catalogue does not know the tool: add --result JSON if it returns something.")
     elif result is not None and "<" in result["template"]:
         target.out.say(
-            "with what it returned in place of <…>. Without --result, replays say RESULT_UNAVAILABLE."
+            "with what it returned in place of <…>, as JSON: a text stands in quotes of its own. Without"
+            " --result, replays say RESULT_UNAVAILABLE."
         )
 
 
@@ -263,4 +265,5 @@ def _json(text: str | None) -> Any:
         # Every digit of a whole number counts, also beyond 64 bits.
         return NO_RESULT if text is None else from_json(text, allow_inf_nan=False)
     except ValueError as wrong:
-        raise click.BadParameter(f"not JSON ({wrong}). Nothing was changed.", param_hint="--result") from None
+        why = f"not JSON ({wrong}). A text stands in quotes of its own: '\"text\"'. Nothing was changed."
+        raise click.BadParameter(why, param_hint="--result") from None

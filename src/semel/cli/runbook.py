@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -15,12 +16,28 @@ import click
 from semel.cli.output import Output
 from semel.errors import StoreUnavailable
 from semel.lab.runbooks.runbook import Check, Runbook
-from semel.stores.urls import hide_password, need
+from semel.stores.urls import need
 
 
 @click.group()
-def runbook() -> None:
+@click.pass_context
+def runbook(context: click.Context) -> None:
     """The operating checks, step by step, each with its result; exits 1 if one fails."""
+    context.with_resource(_stops_are_interruptions())
+
+
+@contextmanager
+def _stops_are_interruptions() -> Iterator[None]:
+    """A supervisor's stop and a closed terminal are Ctrl-C: what was begun is ended, here and elsewhere."""
+    # What somebody chose to ignore (`nohup`) stays so.
+    stops = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL]
+    for stop in stops:
+        signal.signal(stop, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for stop in stops:
+            signal.signal(stop, signal.SIG_DFL)
 
 
 def _on_a_gateway(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -63,51 +80,86 @@ def approvals(out: Output, **where: Any) -> int:
 
 
 @runbook.command()
-@click.option("--server", metavar="URL", help="A gateway that runs already. [a store of our own]")
+@click.option("--server", metavar="URL", help="A gateway that runs already. [one of our own per strategy]")
 @click.option("--api-key", envvar="SEMEL_API_KEY", metavar="K", help="An admin's key there.")
-@click.option("--url", metavar="STORE", help="Store to work on. [SQLite in a temporary folder]")
+@click.option("--url", metavar="STORE", help="Store of our own gateways. [SQLite in a temporary folder]")
 @click.option(
     "--report", type=click.Path(file_okay=False, path_type=Path), help="Folder for plots and a page."
 )
-@click.option("--callers", default=100, show_default=True, type=click.IntRange(1, 2_000))
-@click.option("--seconds", default=5.0, show_default=True, help="Longest time of one burst.")
+@click.option("--callers", default=100, show_default=True, type=click.IntRange(2, 1_000))
+@click.option("--seconds", default=3.0, show_default=True, help="For how long a caller comes back.")
+@click.option(
+    "--lock-wait",
+    "lock_waits",
+    multiple=True,
+    default=("500ms", "2s", "5s"),
+    show_default=True,
+    help="Waits for the lock that are tried; may be given several times.",
+)
+@click.option(
+    "--budget",
+    "budgets",
+    multiple=True,
+    type=float,
+    default=(1.5, 3.0),
+    show_default=True,
+    help="Seconds for which a caller comes back that are tried with each of them; likewise.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Answer with JSON.")
-def contention(
-    server: str | None,
-    api_key: str | None,
-    url: str | None,
-    report: Path | None,
-    callers: int,
-    seconds: float,
-    as_json: bool,
-) -> int:
+def contention(report: Path | None, as_json: bool, **options: Any) -> int:
     """Limit 2, 100 callers, then 10 times as many: atomic admission, and the lock with two kinds of retry."""
     _need_lab(report=report is not None)
     from semel.lab.runbooks import contention as lab
     from semel.lab.runbooks import contention_report as page
-    from semel.lab.runbooks.served import ServedGateway
 
-    out, book, outcomes = Output(as_json), Runbook(), []
-    plan = list(lab.server_variants(callers) if server else lab.variants(callers))
-    with out.steps("callers want slots") as tell, _store(url, needed=server is None) as store:
-        for number, variant in enumerate(plan):
-            tell(variant.name, number, len(plan))
-            if server:
-                outcome = asyncio.run(lab.on_server(ServedGateway(server, api_key), variant, seconds))
-            else:
-                outcome = asyncio.run(lab.on_store(store, variant, seconds))
-            outcomes.append(outcome)
-    lab.judge(book, outcomes)
-    written = page.write(report, outcomes) if report else None
+    out, book = Output(as_json), Runbook()
+    seen = _contended(out, **options)
+    lab.judge(book, seen.trials)
+    written = page.write(report, seen) if report else None
     if as_json:
-        rows = [dict(zip(page.KEYS, page.row(outcome), strict=True)) for outcome in outcomes]
-        out.data({"ok": book.ok, "rows": rows, "checks": [asdict(check) for check in book.checks]})
-    else:
-        out.table(page.COLUMNS, [page.row(outcome) for outcome in outcomes])
-        _conclude(out, book)
-        if written:
-            out.say(f"Plots and table: {written}")
+        out.data({"ok": book.ok, **seen.data(), "checks": [asdict(check) for check in book.checks]})
+        return 0 if book.ok else 1
+    out.table(page.COLUMNS, [page.row(each) for each in seen.trials])
+    if seen.sweep:
+        out.table(page.SWEEP_COLUMNS, [page.sweep_row(each) for each in seen.sweep])
+    for conclusion in (*page.conclusions(seen), lab.recommendation(seen.trials, seen.sweep)):
+        out.say(conclusion)
+    for name in seen.left_out:
+        out.say(f"Left out for want of time: {name}.")
+    _conclude(out, book)
+    if written:
+        out.say(f"Plots and table: {written}")
     return 0 if book.ok else 1
+
+
+def _contended(
+    out: Output,
+    server: str | None,
+    api_key: str | None,
+    url: str | None,
+    callers: int,
+    seconds: float,
+    lock_waits: tuple[str, ...],
+    budgets: tuple[float, ...],
+) -> Any:
+    """All that is tried, on somebody's gateway or on our own."""
+    from semel.lab.runbooks import contention as lab
+    from semel.lab.runbooks.contention_callers import caller_processes
+    from semel.lab.runbooks.contention_report import ContentionFindings
+
+    with out.progress("callers want slots") as tell, caller_processes() as processes:
+        tried = lab.ContentionLab(processes, lambda variant: tell(variant.name))
+        if server:
+            with _server(server, api_key, None) as gateway:
+                trials = tried.on_server(gateway, list(lab.variants(lab.SERVERS_OWN, callers, seconds)))
+                return ContentionFindings(trials, (), [each.full_name for each in tried.left_out])
+        wanted = [each for strategy in lab.STRATEGIES for each in lab.variants(strategy, callers, seconds)]
+        trials = tried.on_own_gateways(url, wanted)
+        together = lab.sweep_variants(callers, lock_waits, budgets)
+        new = tried.on_own_gateways(url, [each for each in together if each not in wanted])
+        sweep = [each for each in (*trials, *new) if each.variant in together]
+        sweep.sort(key=lambda each: together.index(each.variant))
+        return ContentionFindings(trials, sweep, [each.full_name for each in tried.left_out])
 
 
 @runbook.command()
@@ -148,37 +200,20 @@ def _need_lab(*, report: bool = False) -> None:
 
 @contextmanager
 def _server(server: str | None, api_key: str | None, approver_key: str | None, **own: Any) -> Iterator[Any]:
-    import httpx
-
+    from semel.client import Problem
     from semel.lab.runbooks.served import ServedGateway, own_gateway
 
     if server:
         try:
             yield ServedGateway(server.rstrip("/"), api_key, approver_key)
-        except (httpx.TransportError, httpx.InvalidURL) as wrong:
+        except Problem as wrong:
             raise StoreUnavailable(
-                f"{hide_password(server)} does not answer ({type(wrong).__name__}); not all was checked.",
+                f"{wrong.message} Not all was checked.",
                 corrective_action="Name the address that `semel serve` prints.",
             ) from None
         return
     with own_gateway(own["url"], bus=own["bus"], admission=own["admission"]) as started:
         yield started
-
-
-@contextmanager
-def _store(url: str | None, *, needed: bool) -> Iterator[Any]:
-    """The store, or SQLite in a temporary folder that is gone afterwards."""
-    import tempfile
-
-    from semel.stores.urls import open_store
-
-    with tempfile.TemporaryDirectory(prefix="semel-runbook-") as folder:
-        store = open_store(url or f"sqlite:///{Path(folder) / 'semel.db'}") if needed else None
-        try:
-            yield store
-        finally:
-            if store is not None:
-                store.close()
 
 
 def _carried_out(out: Output, checks: Callable[[Runbook], Any]) -> int:

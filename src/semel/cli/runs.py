@@ -30,14 +30,8 @@ def list_(target: Target, workflow_id: str | None, status: str | None, limit: in
     """Runs, newest first."""
     with target.lists() as lists:
         items = lists.runs(workflow_id, status, limit)
-    if target.out.as_json:
-        target.out.data({"items": items})
-    elif not items:
-        fit = " that fit" if workflow_id or status else ""
-        target.out.say(f"No runs{fit}{target.in_tenant}.")
-    else:
-        columns = target.columns("RUN", "STATUS", "AGE", "WORKFLOW")
-        target.out.table(columns, [target.row(run, *_row(run)) for run in items])
+    columns = ("RUN", "STATUS", "AGE", "WORKFLOW")
+    target.show_list("No runs", items, columns, _row, filtered=bool(workflow_id or status))
 
 
 def _row(run: Data) -> Sequence[Cell]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shlex
 from collections.abc import Callable
@@ -11,21 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from semel.cli.output import Output
-from semel.flow.document_store import DocumentStore
-from semel.flow.workflows import Workflows
+from semel.errors import OpenError
 from semel.ledger.ledger import DEFAULT_URL
-from semel.stores.base import Store
 from semel.stores.urls import hide_password, need, open_store
 
 if TYPE_CHECKING:
+    from semel.gateway.app import Pages
     from semel.gateway.services import Services
-
-# Small enough to read, with everything that a run can have: an order, and a question to a person.
-_SAMPLE = "refund"
-_SAMPLE_STEPS = [
-    {"id": "check", "topic": "refund.check"},
-    {"id": "pay", "topic": "refund.pay", "depends_on": ["check"], "approval": True},
-]
 
 _BODY = """ -d '{"order": 1}'"""
 
@@ -39,6 +30,7 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
         ("--lock-wait", "2s", "How long a start waits for the lock. [2s]"),
         ("--lock-retry", "jitter|fixed", "Pause between looks at the lock. [jitter]"),
         ("--admission", "atomic|lock", "How runs are admitted. [atomic]"),
+        ("--public-url", "https://…", "How browsers reach the console behind a proxy."),
         ("--port", "N", "0: any that is free. [8765]"),
         ("--host", "ADDRESS", "[127.0.0.1]"),
         ("--bus", "local|nats://…", "Who is told that there is something to look at. [local]"),
@@ -53,7 +45,7 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--probes", multiple=True, metavar="MODULE",
               help="Ask the probes of its contracts about calls in doubt; may be repeated.")  # fmt: skip
 @click.option("--dev", is_flag=True, default=None, help="No credentials, every role, this machine only.")
-@click.option("--sample", is_flag=True, help=f"Define a small workflow, {_SAMPLE}, to try things with.")
+@click.option("--sample", is_flag=True, help="With --dev: a worker and three refunds to try things with.")
 def serve(sample: bool, probes: tuple[str, ...], **given: Any) -> None:
     """Serve runs, jobs, approvals and records over HTTP until Ctrl-C or SIGTERM.
 
@@ -70,36 +62,59 @@ def serve(sample: bool, probes: tuple[str, ...], **given: Any) -> None:
         settings = read({**given, "probes": ",".join(probes) if probes else None}, os.environ)
     except ValueError as wrong:
         raise click.UsageError(f"{wrong}. Nothing was started.") from None
+    if sample and not settings.dev:
+        raise click.UsageError(
+            "--sample starts runs that nobody asked for: it needs --dev. Nothing was started."
+        )
     server.log_to_stderr()
-    store = open_store(settings.url)
+    store, out = open_store(settings.url), Output()
     if sample:
-        asyncio.run(_define_sample(store))
-    out = Output()
-    server.run(settings, store, lambda where, services: _tell(out, where, services, sample))
+        # Here, not on top: only this needs a worker.
+        from semel.cli.serve_sample import ServedSample
+
+        with_sample = ServedSample(out)
+        server.run(settings, store, with_sample.began, with_sample.play, pages=_pages())
+    else:
+        server.run(settings, store, lambda where, services: _tell(out, where, services), pages=_pages())
     out.say("Stopped; everything that was answered is kept.")
 
 
-async def _define_sample(store: Store) -> None:
-    await Workflows(DocumentStore(store)).put("default", _SAMPLE, {"steps": _SAMPLE_STEPS})
+def _pages() -> Pages | None:
+    """The console, if what it is made of is installed."""
+    try:
+        need("console", "starlette")
+        need("console", "jinja2")
+    except OpenError:
+        return None
+    from semel.console.app import pages
+
+    return pages()
 
 
-def _tell(out: Output, where: str, services: Services, sample: bool) -> None:
+def _tell(out: Output, where: str, services: Services) -> None:
+    settings = services.settings
+    tell_where(out, where, services)
+    if not settings.dev:
+        out.say("Make a key, once:")
+        out.command(_key_command(settings.url))
+        out.say()
+    out.say("Try:")
+    for line in _lines(where, settings.dev):
+        out.command(line)
+    out.say()
+    if _pages() is not None:
+        out.say(f"Look: {settings.public_url or where}/console/")
+    out.say("The start a second time answers with the same run and `idempotent-replayed: true`.")
+    out.say("Ctrl-C stops.")
+
+
+def tell_where(out: Output, where: str, services: Services) -> None:
     settings = services.settings
     out.say(f"Serving {hide_password(settings.url)} on {where}", "bold")
     out.say(services.store.durability)
     if settings.dev:
         out.say("Nobody is asked who they are (--dev), so only this machine is served.")
     out.say()
-    if not settings.dev:
-        out.say("Make a key, once:")
-        out.say(f"  {_key_command(settings.url)}", "bold")
-        out.say()
-    out.say("Try:")
-    for line in _lines(where, settings.dev, sample):
-        out.say(f"  {line}", "bold")
-    out.say()
-    out.say("The start a second time answers with the same run and `idempotent-replayed: true`.")
-    out.say("Ctrl-C stops.")
 
 
 def _key_command(url: str) -> str:
@@ -108,14 +123,10 @@ def _key_command(url: str) -> str:
     return f"export SEMEL_API_KEY=$({shlex.join(words)})"
 
 
-def _lines(where: str, dev: bool, sample: bool) -> list[str]:
+def _lines(where: str, dev: bool) -> list[str]:
     """Three lines that work as they stand."""
-    api = f"{where}/api/v1"
+    api, name = f"{where}/api/v1", "hello"
     as_whom = "" if dev else ' -H "X-API-Key: $SEMEL_API_KEY"'
-    name = _SAMPLE if sample else "hello"
-    start = f"curl -i {api}/workflows/{name}/runs{as_whom} -H 'Idempotency-Key: order-1'{_BODY}"
-    read = f"curl {api}/runs{as_whom}"
-    if sample:
-        return [start, read, f"curl {where}/metrics"]
     define = f"curl -X PUT {api}/workflows/{name}{as_whom}" + """ -d '{"steps": []}'"""
-    return [define, start, read]
+    start = f"curl -i {api}/workflows/{name}/runs{as_whom} -H 'Idempotency-Key: order-1'{_BODY}"
+    return [define, start, f"curl {api}/runs{as_whom}"]

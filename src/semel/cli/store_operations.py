@@ -16,9 +16,9 @@ from semel.cli.operations import Data, Progress, Verdict
 from semel.errors import ResultInvalid
 from semel.flow import indexes
 from semel.flow.assembly import Flow, Policy
-from semel.flow.dead import DEAD
+from semel.flow.dead_letters import DEAD
 from semel.flow.job_admin import JobFilter
-from semel.flow.problems import ILL_FORMED, Problem
+from semel.flow.problems import ILL_FORMED, Refused
 from semel.flow.run_progress import RunsFollow
 from semel.flow.values import Caller, JsonAnswer, Page
 from semel.gateway import settings
@@ -29,7 +29,7 @@ from semel.ledger import catalogue
 from semel.ledger.catalogue import INDEX as TOOLS
 from semel.questions import job_index
 from semel.questions.approvals import ApprovalRequest, Approvals
-from semel.questions.deciding import DecisionAnswer
+from semel.questions.deciding import Decided
 from semel.stores.base import CountUnsettled, Store
 from semel.stores.documents import Tenants
 from semel.stores.index_names import KEYS
@@ -66,7 +66,8 @@ class StoreOperations:
     # --- records ---------------------------------------------------------------------------------
 
     def records(self, filters: dict[str, str | None], limit: int) -> list[Data]:
-        return [*asyncio.run(self._records.list(RecordFilter(**filters), None, limit)).items]
+        chosen = RecordFilter(**filters)
+        return _whole(lambda after, size: self._records.list(chosen, after, size), limit)
 
     def record(self, id_: str) -> Data:
         return asyncio.run(self._records.get(id_))
@@ -86,7 +87,7 @@ class StoreOperations:
     def tool(self, name: str, version: str | None) -> Data:
         tool = catalogue.shown_as(asyncio.run(self._flow.catalogue.get(self._tenant, name)), version)
         if tool is None:
-            raise Problem("tool_not_found")
+            raise Refused("tool_not_found")
         return tool
 
     # --- questions to people -----------------------------------------------------------------------
@@ -102,7 +103,7 @@ class StoreOperations:
 
     def decide(self, verb: str, job_id: str, details: dict[str, Any]) -> Data:
         decide = getattr(self._approvals(), verb)
-        answer: DecisionAnswer = decide(job_id, by=self._person(), **details)
+        answer: Decided = decide(job_id, by=self._person(), **details)
         return answer.as_data()
 
     # --- runs, jobs, dead letters ------------------------------------------------------------------
@@ -257,7 +258,7 @@ def _refused() -> Iterator[None]:
         yield
     except ResultInvalid as misfit:
         raise click.UsageError(misfit.message) from None
-    except Problem as problem:
+    except Refused as problem:
         if problem.code not in ILL_FORMED:
             raise
         raise click.UsageError(problem.message) from None

@@ -22,8 +22,11 @@ from semel.ledger.ledger import DEFAULT_URL, Ledger, url_of_store
 from semel.stores.urls import hide_password, need, open_store
 
 if TYPE_CHECKING:
-    from semel.cli.server_operations import ServerAddress
     from semel.cli.store_operations import EveryTenantLists
+
+Items = Sequence[Data]
+Columns = Sequence[str]
+Row = Callable[[Data], Sequence[Cell]]
 
 _DEFAULT_TENANT = "default"
 
@@ -46,7 +49,7 @@ class Target:
         """The store, which has to be there already: looking makes nothing."""
         if self.server is not None:
             raise click.UsageError(f"{because}: name the store itself with --url, where it can be reached.")
-        store = _open_present(self.url)
+        store = open_present(self.url)
         try:
             ledger = Ledger(store, tenant=self.tenant)
         except OpenError as wrong:
@@ -70,11 +73,13 @@ class Target:
 
                 yield StoreOperations(ledger.store, ledger.tenant, person)
             return
-        need("gateway", "httpx")
+        need("client", "httpx")
         # Here, not on top: whoever works at a store needs no HTTP client.
         from semel.cli.server_operations import ServerOperations
 
-        with ServerOperations(self._served()) as operations:
+        # Without a name it is the key's own, with --dev the usual ones.
+        tenant = self.tenant if self.tenant_named else None
+        with ServerOperations(self.server, self.api_key, tenant, self.who) as operations:
             yield operations
 
     @contextmanager
@@ -94,19 +99,24 @@ class Target:
         with self.ledger("A gateway's key opens one tenant, so --all-tenants reads the store") as ledger:
             yield EveryTenantLists(ledger.store)
 
-    def columns(self, *names: str) -> tuple[str, ...]:
-        """Of a list: it ends with whose each item is, if that is not said already."""
-        return (*names, "TENANT") if self.all_tenants else names
+    def show_list(
+        self, nothing: str, items: Items, columns: Columns, row: Row, filtered: bool = False
+    ) -> None:
+        """The items as a table or as JSON; `nothing` says that there are none: "No runs"."""
+        if self.out.as_json:
+            self.out.data({"items": items})
+        elif items:
+            self.table(items, columns, row)
+        else:
+            fit = " that fit" if filtered else ""
+            self.out.say(f"{nothing}{fit}{self.in_tenant}.")
 
-    def row(self, item: Data, *cells: Cell) -> tuple[Cell, ...]:
-        return (*cells, item["tenant"]) if self.all_tenants else cells
-
-    def _served(self) -> ServerAddress:
-        from semel.cli.server_operations import ServerAddress
-
-        assert self.server is not None
-        tenant = self.tenant if self.tenant_named else None
-        return ServerAddress(self.server, self.api_key, tenant, self.who)
+    def table(self, items: Items, columns: Columns, row: Row) -> None:
+        """Of all tenants, each row ends with whose the item is."""
+        if self.all_tenants:
+            self.out.table((*columns, "TENANT"), [(*row(item), item["tenant"]) for item in items])
+        else:
+            self.out.table(columns, [row(item) for item in items])
 
     @property
     def person(self) -> str:
@@ -214,7 +224,7 @@ def _typed(name: str) -> bool:
     return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
-def _open_present(url: str) -> Any:
+def open_present(url: str) -> Any:
     try:
         path = _file(url)
         if path is not None and not os.path.exists(path):

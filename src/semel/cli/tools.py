@@ -25,13 +25,9 @@ def list_(target: Target, limit: int) -> None:
     """Tools, those that were first seen last on top."""
     with target.lists() as lists:
         items = lists.tools(limit)
-    if target.out.as_json:
-        target.out.data({"items": items})
-    elif not items:
-        target.out.say(f"No tools were run{target.in_tenant}.")
-    else:
-        columns = target.columns("TOOL", "VERSION", "CLASS", "WINDOW", "IN DOUBT", "SEEN")
-        target.out.table(columns, [target.row(tool, *_row(tool)) for tool in items])
+    target.show_list(
+        "No tools were run", items, ("TOOL", "VERSION", "CLASS", "WINDOW", "IN DOUBT", "SEEN"), _row
+    )
 
 
 def _row(tool: Data) -> Sequence[Cell]:

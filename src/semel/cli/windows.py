@@ -47,7 +47,7 @@ def windows(target: Target, tool: str | None) -> None:
 
 
 def _tell(target: Target, items: Sequence[Data], *, whole: bool) -> None:
-    target.out.table(target.columns(*_TABLE), [target.row(advice, *_row(advice)) for advice in items])
+    target.table(items, _TABLE, _row)
     target.out.say()
     target.out.say(
         f"Ages, from left to right: under {', '.join(_COLUMNS)}, and more. Keeps: about, at the present rate."

@@ -16,18 +16,20 @@ import orjson
 from rich.console import Console
 from rich.status import Status
 
+from semel import instrumentation
 from semel.cli.output import clean
 from semel.contract.handlers import Handler
 from semel.errors import OpenError
 from semel.flow.bus import open_bus
 from semel.kernel.clock import Clock, rfc3339
 from semel.kernel.durations import microseconds
+from semel.ledger.default import use
 from semel.ledger.ledger import DEFAULT_URL, Ledger, url_of_store
 from semel.ledger.probing import contracts_in
 from semel.stores.urls import hide_password, need, open_store
 from semel.worker import module as modules
 from semel.worker.job_source import Away, JobSource
-from semel.worker.work import Worker
+from semel.worker.worker import Worker
 
 if TYPE_CHECKING:
     from types import FrameType, ModuleType
@@ -63,6 +65,10 @@ _DURATION = _DurationParam()
 @click.option("--lease", "lease_s", type=_DURATION, default="60s", show_default=True, metavar="TIME")
 @click.option("--grace", "grace_s", type=_DURATION, default="30s", show_default=True, metavar="TIME",
               help="How long running jobs may take to end after a signal.")  # fmt: skip
+@click.option("--metrics-port", type=click.IntRange(0, 65_535), metavar="N",
+              help="Serve /metrics for Prometheus there; 0: on a free one.")  # fmt: skip
+@click.option("--metrics-host", default="127.0.0.1", show_default=True, metavar="ADDRESS",
+              help="Where --metrics-port listens.")  # fmt: skip
 @click.option("--run-key-window", envvar="SEMEL_RUN_KEY_WINDOW", default="90d", metavar="90d|forever",
               help="As the gateways on this store are told. [90d]")  # fmt: skip
 def worker(module: str, url: str | None, server: str | None, topics: tuple[str, ...], **options: Any) -> int:
@@ -75,14 +81,16 @@ def worker(module: str, url: str | None, server: str | None, topics: tuple[str, 
     loaded, marked = _loaded(module)
     handlers = _chosen(marked, topics)
     store_url = url_of_store(url)
+    scraped = _scraped(options["metrics_host"], options["metrics_port"])
     # Before anything is opened: which records a call meets depends on it.
     tenant = options["tenant"] or _DEFAULT_TENANT if server is None else _tenant(server, options)
     store = open_store(store_url)
     worker_id = f"{socket.gethostname()}:{os.getpid()}"
-    with Ledger(store, tenant=tenant) as ledger, _board(store.clock) as board:
+    # Handlers may open steps of their own: `semel.step(…)` is then of this store and tenant.
+    with Ledger(store, tenant=tenant) as ledger, use(ledger), _board(store.clock) as board:
         operations = _operations(server, ledger, worker_id, options)
         board.tell("worker.opened", jobs=server or hide_password(store_url), records=hide_password(store_url),
-                   tenant=tenant, durability=ledger.durability)  # fmt: skip
+                   tenant=tenant, durability=ledger.durability, **scraped)  # fmt: skip
         working = Worker(
             operations,
             ledger,
@@ -117,9 +125,27 @@ def _chosen(handlers: Mapping[str, Handler], topics: tuple[str, ...]) -> Mapping
     return {name: handlers[name] for name in names} if names else handlers
 
 
+def _scraped(host: str, port: int | None) -> dict[str, str]:
+    """Where this process is scraped, as a fact to tell; in use there whatever the module says of hooks."""
+    if port is None:
+        return {}
+    need("metrics", "prometheus_client")
+    # Here, not on top: only who is scraped needs it.
+    from semel.instrumentation.prometheus_hook import serve
+
+    instrumentation.add(instrumentation.prometheus)
+    try:
+        return {"metrics": serve(host, port)}
+    except OSError as taken:
+        raise OpenError(
+            f"Nothing can listen on {host}:{port} ({taken.strerror or taken}); no job was leased.",
+            corrective_action="Give another --metrics-port, or 0 for a free one.",
+        ) from None
+
+
 def _tenant(server: str, options: Mapping[str, Any]) -> str:
     """The tenant of the API key."""
-    need("gateway", "httpx")
+    need("client", "httpx")
     from semel.worker.gateway_jobs import tenant_at
 
     with _there_at_the_start():
@@ -128,7 +154,7 @@ def _tenant(server: str, options: Mapping[str, Any]) -> str:
 
 def _operations(server: str | None, ledger: Ledger, worker_id: str, options: Mapping[str, Any]) -> JobSource:
     if server is not None:
-        need("gateway", "httpx")
+        need("client", "httpx")
         # Here, not on top: a worker at a store needs no HTTP client.
         from semel.worker.gateway_jobs import GatewayJobs
 

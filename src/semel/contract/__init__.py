@@ -8,5 +8,9 @@ exact              a function per signature                         exact_kinds 
 secrecy            what is written nowhere                          filled        the default `semel.filled`
 exception_meaning  what an exception says about the effect          transport     what usual clients raise
 transaction        effect and record in one commit                  tool_names    one name, one function
-for_model          an error in words for a model
+for_model          an error in words for a model                    schema_check  does a value fit a schema
+raised             a tool's own exceptions that are answers, rebuilt
+schema_arguments   arguments of a tool that has a JSON Schema and no typed function
+http_answer        an application as a tool
+plain_data         plain data that JSON has no kinds for        undeclared    what is seen of a result's type
 """

@@ -77,14 +77,24 @@ class Arguments:
     @property
     def key_parameters(self) -> tuple[str, ...]:
         """The parameters that receive the key; while annotations are missing, those that are known to."""
-        return self._signature.key_parameters if self.ready else self._reader.key_parameters()
+        return self._signature.beside.key if self.ready else self._reader.key_parameters()
 
     @property
     def transaction_parameters(self) -> tuple[str, ...]:
         """The parameters that receive the open transaction; known as the key's are."""
         if self.ready:
-            return self._signature.transaction_parameters
+            return self._signature.beside.transaction
         return self._reader.transaction_parameters()
+
+    @property
+    def injected_parameters(self) -> tuple[str, ...]:
+        """The parameters that a framework or the calling code fills; known as the key's are."""
+        return self._signature.beside.injected if self.ready else self._reader.injected_parameters()
+
+    @property
+    def argument_names(self) -> tuple[str, ...]:
+        """The parameters that callers fill; while annotations are missing, all that may be."""
+        return self._signature.argument_names if self.ready else self._reader.argument_names()
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -131,6 +141,28 @@ class Arguments:
         return data if data is not None and len(data) <= ARGUMENT_BYTES_MAX else None
 
     # --- binding and validating -------------------------------------------------------------------
+
+    def without_injected(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]:
+        """The arguments of a call without what is injected, and that by name; raises InvalidArguments."""
+        injected = self._signature.beside.injected
+        places = dict(zip(self._signature.order_with_injected, args, strict=False))
+        taken = {name: value for name, value in places.items() if name in injected}
+        for name in taken.keys() & kwargs.keys():
+            raise self._invalid(f"{name} was given twice")
+        taken |= {name: value for name, value in kwargs.items() if name in injected}
+        args = (
+            *(value for name, value in places.items() if name not in injected),
+            *args[len(places) :],
+        )
+        return args, {name: value for name, value in kwargs.items() if name not in injected}, taken
+
+    def check_injected(self, given: Mapping[str, Any]) -> None:
+        """InvalidArguments if something is missing that has to be injected."""
+        missing = sorted(self._signature.beside.injected_required - given.keys())
+        if missing:
+            raise self._invalid(f"{', '.join(missing)} is missing, which whoever calls the tool injects")
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The arguments by name, however they were passed; raises InvalidArguments."""
@@ -353,7 +385,7 @@ def _misfits(signature: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
     for name in first.keys() & kwargs.keys():
         yield f"{name} was given twice"
     for name in kwargs.keys() - signature.names:
-        if name in signature.key_parameters:
+        if name in signature.beside.key:
             yield f"{name} was given, but Semel makes the key"
         else:
             yield f"there is no argument {keys.printable(name)}"

@@ -7,19 +7,20 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, ClassVar, Literal, get_args, get_origin
 
 import orjson
 
 from semel.contract import shapes
 from semel.contract.arguments import Arguments
-from semel.contract.filled import filled
 from semel.contract.result import Approval, ToolResult
+from semel.contract.undeclared import returned_class
 from semel.contract.values import Values
-from semel.errors import ContractError
+from semel.errors import ContractError, SemelError
 from semel.kernel import keys
 from semel.kernel.durations import Duration, microseconds, words
 from semel.kernel.keys import tool_frame
+from semel.kernel.record import OF_TOOL
 
 ToolClass = Literal["read", "write-idempotent", "write-non-idempotent", "irreversible"]
 ToolValue = Literal["low", "high"]
@@ -46,7 +47,7 @@ _WINDOWS: dict[tuple[str, str], Duration] = {
 class Declaration:
     """The arguments of `@tool_contract` as they were written; None where nothing was."""
 
-    class_: ToolClass
+    class_: ToolClass = "write-non-idempotent"
     name: str | None = None
     version: str = "1.0.0"
     owner: str = ""
@@ -63,6 +64,7 @@ class Declaration:
     attempts: int = 1
     backoff: Duration | Callable[[int], float] = "exponential"
     refused: Iterable[type[BaseException]] = ()
+    raises: Iterable[type[Exception]] = ()
     in_flight: InFlightRule | None = None
     wait: Duration | None = None
     on_unknown: UnknownRule | None = None
@@ -75,15 +77,18 @@ class Declaration:
 class Contract:
     """One tool's declaration, checked and ready for use. Durations are in microseconds."""
 
+    record_scope: ClassVar[str] = OF_TOOL
+
     def __init__(
-        self, function: Callable[..., Any], declared: Declaration, local_names: Mapping[str, Any]
+        self,
+        function: Callable[..., Any],
+        declared: Declaration,
+        local_names: Mapping[str, Any],
+        arguments_of: Callable[..., Arguments] = Arguments.of,
     ) -> None:
-        if isinstance(function, staticmethod | classmethod) or not hasattr(function, "__name__"):
-            raise ContractError(
-                f"{function!r} is no function: declare the contract on a `def`, "
-                "below @classmethod or @staticmethod."
-            )
+        _check_function(function)
         self.function = function
+        self.is_async = inspect.iscoroutinefunction(function)
         self.function_name = (str(function.__module__), function.__qualname__)
         self.declared = declared
         self.name = declared.name or function.__name__
@@ -101,6 +106,8 @@ class Contract:
         self.scopes = frozenset(_names(declared.scopes))
         self.transient = _exceptions("transient", declared.transient)
         self.refused = _exceptions("refused", declared.refused)
+        self.raises = _exceptions("raises", declared.raises)
+        self._check_raises()
         self.attempts = declared.attempts
         self.in_flight = declared.in_flight or "wait"
         self.approval = _approval(declared.approval)
@@ -109,12 +116,10 @@ class Contract:
         self.wait_us = self._duration("wait", "30s")
         self.window_us = self._duration("window", _WINDOWS.get((self.class_, declared.value or "low"), "24h"))
         self.downstream_us = self._duration("downstream_window", None) if declared.downstream_window else None
-        self.arguments = Arguments.of(
+        self.arguments = arguments_of(
             function, ignore=self.ignore, secret=self.secret, tool=self.name, local_names=local_names
         )
-        self.key_parameters = self.arguments.key_parameters
-        self.transaction_parameters = self.arguments.transaction_parameters
-        self.argument_names = self._argument_names()
+        self._read_parameters()
         returned = inspect.signature(function).return_annotation
         self.values = Values.of(
             _within_tool_result(returned, function, local_names),
@@ -125,6 +130,7 @@ class Contract:
         self._check_class()
         self._check_doubt()
         self._check_key_of()
+        self._check_declared(returned, function)
         self.ready = self.arguments.ready and self.values.ready
         if self.ready:
             self._check_secrets()
@@ -162,6 +168,7 @@ class Contract:
             "attempts": self.attempts,
             "backoff": declared.backoff if isinstance(declared.backoff, str) else "custom",
             "refused": [_name_of(kind) for kind in self.refused],
+            "raises": [_name_of(kind) for kind in self.raises],
             "in_flight": self.in_flight if recorded else None,
             "wait": words(self.wait_us) if recorded else None,
             "on_unknown": self.on_unknown if recorded else None,
@@ -220,6 +227,21 @@ class Contract:
             raise self._error(f"on_unknown is one of {', '.join(POLICIES)}, not {declared.on_unknown!r}.")
         if not isinstance(declared.attempts, int) or declared.attempts < 1:
             raise self._error(f"attempts is a whole number from 1, not {declared.attempts!r}.")
+
+    def _check_raises(self) -> None:
+        for kind in self.raises:
+            if not issubclass(kind, Exception) or issubclass(kind, SemelError | BaseExceptionGroup):
+                raise self._error(
+                    f"raises= takes exceptions of the tool's own that are answers, not {kind.__name__}: "
+                    "leave it out, and it means what it means by itself."
+                )
+            for name, others in (("transient", self.transient), ("refused", self.refused)):
+                for other in others:
+                    if issubclass(kind, other) or issubclass(other, kind):
+                        raise self._error(
+                            f"raises={kind.__name__} is an answer, {name}={other.__name__} is none, and an "
+                            "exception can be both: list each where it belongs, and no base of both."
+                        )
 
     def _check_class(self) -> None:
         declared = self.declared
@@ -289,13 +311,23 @@ class Contract:
                     "subclasses) are one action, and the second gets the first one's answer. Say what tells "
                     "them apart, as key_of=lambda self: self.account, or that nothing does: "
                     "key_of=lambda self: None.",
-                    stacklevel=4,  # the line of the declaration
+                    stacklevel=5,  # the line of the declaration
                 )
             return
         if not of_instances:
             raise self._error("key_of= tells instances apart, and a plain function has none: drop it.")
         if not callable(key_of):
             raise self._error(f"key_of is a function key_of(self), not {key_of!r}.")
+
+    def _check_declared(self, returned: Any, function: Callable[..., Any]) -> None:
+        """A class that is returned and not declared is said now, not when the first replay lacks it."""
+        kind = returned_class(function) if self.recorded and returned is inspect.Signature.empty else None
+        if kind is not None:
+            warnings.warn(
+                f"Tool {self.name!r} returns {kind.__name__} and does not declare it, so a replay could not "
+                f"give it back (RESULT_UNAVAILABLE): annotate the function with -> {kind.__name__}.",
+                stacklevel=5,  # the line of the declaration
+            )
 
     def told_apart(self, canonical: bytes, instance: Any, secret_key: bytes) -> bytes:
         """The canonical arguments with what tells this instance from others; ContractError if nothing can."""
@@ -312,11 +344,16 @@ class Contract:
         # Behind a NUL, which the arguments cannot hold: no other arguments and instance make these bytes.
         return canonical + b"\0" + of_instance
 
+    def _read_parameters(self) -> None:
+        self.key_parameters = self.arguments.key_parameters
+        self.transaction_parameters = self.arguments.transaction_parameters
+        self.injected_parameters = self.arguments.injected_parameters
+        self.argument_names = self.arguments.argument_names
+
     def check_late_names(self) -> None:
         """The checks that had to wait for names defined after the tool; made before its first call."""
         self.values.resolve()
-        self.key_parameters = self.arguments.key_parameters
-        self.transaction_parameters = self.arguments.transaction_parameters
+        self._read_parameters()
         self._check_class()
         self._check_secrets()
         self.ready = True
@@ -325,11 +362,6 @@ class Contract:
         for path in self.arguments.unknown_secrets:
             if not self.values.accepts_path(path):
                 raise self._error(f"secret={path!r} names neither an argument nor a field of the result.")
-
-    def _argument_names(self) -> tuple[str, ...]:
-        written = list(inspect.signature(self.function).parameters.values())[self.arguments.takes_self :]
-        hidden = (*self.key_parameters, *self.transaction_parameters)
-        return tuple(each.name for each in written if each.name not in hidden and each.default is not filled)
 
     def _check_probe(self, probe: Callable[..., Any]) -> None:
         if not callable(probe):
@@ -370,6 +402,16 @@ class Contract:
             "downstream_us": self.downstream_us,
             **({"ignore": list(self.ignore)} if self.ignore else {}),
         }
+
+
+def _check_function(function: Any) -> None:
+    if isinstance(function, type):
+        raise ContractError(f"{function.__qualname__} is a class: declare the contract on its methods.")
+    if isinstance(function, staticmethod | classmethod) or not hasattr(function, "__name__"):
+        raise ContractError(
+            f"{function!r} is no function: declare the contract on a `def`, below @classmethod or "
+            "@staticmethod; what it says is given by name, as in @tool_contract(name=…)."
+        )
 
 
 def _within_tool_result(returned: Any, function: Callable[..., Any], local_names: Mapping[str, Any]) -> Any:

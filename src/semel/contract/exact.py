@@ -142,14 +142,14 @@ class _Writer:
         return made
 
     def _written(self, tool: str) -> list[str]:
-        arguments, told, ignored = (self._local(name) for name in ("arguments", "told_apart", "ignored"))
+        arguments, apart, ignored = (self._local(name) for name in ("arguments", "told_apart", "ignored"))
         first = list(itertools.takewhile(lambda each: each.required, self._parameters))
         later = self._parameters[len(first) :]
         aside = [each for each in first if each.ignored]
         ignores = any(each.ignored for each in self._parameters)
         leaves_out = bool(later) or ignores
         if not leaves_out and all(self._is_itself(each.kind) for each in first):
-            told = arguments
+            apart = arguments
         what = f"The arguments of {keys.printable(tool)} if all have exactly their declared types, else None."
         lines = [
             f"def exact_arguments({self._header()}):",
@@ -157,20 +157,20 @@ class _Writer:
             *self._refusals(first),
             f"    {arguments} = {self._dict(first, self._copy)}",
         ]
-        if told != arguments:
-            lines.append(f"    {told} = {self._dict([e for e in first if not e.ignored], self._form)}")
+        if apart != arguments:
+            lines.append(f"    {apart} = {self._dict([e for e in first if not e.ignored], self._form)}")
         # What is ignored is stored all the same, so it has to be fit for that. Where all is plain, storing it
         # shows that (`Arguments.dump_exactly`), and a replay stores nothing.
         ignores = ignores and not self._plain
         if ignores:
             lines.append(f"    {ignored} = {self._dict(aside, self._form)}")
         for each in later:
-            lines += self._later(each, arguments, told if not each.ignored else ignored if ignores else None)
+            lines += self._later(each, arguments, apart if not each.ignored else ignored if ignores else None)
         if ignores:
             lines.append("    # What is ignored is stored all the same, so it has to be fit for that.")
             lines += self._writing(self._local("aside"), ignored)
         data = self._local("canonical")
-        return [*lines, *self._writing(data, told), *self._answer(arguments, data, told, leaves_out)]
+        return [*lines, *self._writing(data, apart), *self._answer(arguments, data, apart, leaves_out)]
 
     def _header(self) -> str:
         absent = self._name("absent", _ABSENT) if any(not each.required for each in self._parameters) else ""
@@ -220,12 +220,12 @@ class _Writer:
             "        return None",
         ]
 
-    def _answer(self, arguments: str, data: str, told: str, leaves_out: bool) -> list[str]:
+    def _answer(self, arguments: str, data: str, apart: str, leaves_out: bool) -> list[str]:
         whole = "False"
         if self._plain:
             # Nothing was ignored, left out, or equal to its default.
             length = self._builtin("len")
-            whole = f"{length}({told}) == {len(self._parameters)}" if leaves_out else "True"
+            whole = f"{length}({apart}) == {len(self._parameters)}" if leaves_out else "True"
         return [f"    return {arguments}, {data}, {whole}"]
 
     def _dict(self, parameters: Iterable[ExactParameter], write: Callable[[Kind, str], str]) -> str:

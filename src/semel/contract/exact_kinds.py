@@ -104,8 +104,8 @@ def kind_of(schema: Schema) -> Kind:
     return read(schema)
 
 
-def _only(schema: Schema, known: frozenset[str]) -> None:
-    if not known.issuperset(schema):
+def _only(schema: Schema, members: frozenset[str]) -> None:
+    if not members.issuperset(schema):
         raise Inexact
 
 

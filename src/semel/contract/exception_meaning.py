@@ -28,11 +28,10 @@ class Meaning(Enum):
 _OPEN = frozenset((Meaning.UNKNOWN, Meaning.TRANSIENT, Meaning.PARTIAL))
 
 
-def meaning(
-    error: BaseException,
-    refused: tuple[type[BaseException], ...],
-    transient: tuple[type[BaseException], ...],
-) -> Meaning:
+Kinds = tuple[type[BaseException], ...]
+
+
+def meaning(error: BaseException, refused: Kinds, transient: Kinds, raises: Kinds = ()) -> Meaning:
     """What the exception means: by the contract's declarations first, then by the tables of known ones."""
     if isinstance(error, PartialSuccess):
         return Meaning.PARTIAL
@@ -40,16 +39,19 @@ def meaning(
         return Meaning.REFUSED
     if isinstance(error, transient):
         return Meaning.TRANSIENT
-    if not isinstance(error, Exception) or _leaves_open(error):
+    if type(error) in raises:
+        return Meaning.FAILED
+    if not isinstance(error, Exception) or leaves_open(error):
         return Meaning.UNKNOWN
     if isinstance(error, ExceptionGroup):
         # One member that leaves its effect open leaves that of the whole group open.
-        meant = {meaning(member, refused, transient) for member in error.exceptions}
+        meant = {meaning(member, refused, transient, raises) for member in error.exceptions}
         return Meaning.UNKNOWN if meant & _OPEN else Meaning.FAILED
     return Meaning.FAILED
 
 
-def _leaves_open(error: Exception) -> bool:
+def leaves_open(error: Exception) -> bool:
+    """Whether nobody knows after it what happened, if the contract says nothing about it."""
     if isinstance(error, CallError):
         return error.retriable or error.code in _UNSURE_CODES
     if isinstance(error, TimeoutError | ConnectionError):

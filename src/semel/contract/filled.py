@@ -1,4 +1,4 @@
-"""`semel.filled`: the default that a parameter has in the source and never at run time."""
+"""Parameters beside the arguments: Semel fills those that are `semel.filled`, others the `semel.Injected`."""
 
 from __future__ import annotations
 
@@ -18,3 +18,10 @@ class Filled:
 # Any, because it stands as the default of a Key as well as of a Transaction.
 filled: Any = Filled()
 """The default of a `Key` or `Transaction` parameter, which Semel fills: no checker asks callers for it."""
+
+
+class Injected:
+    """Marks a parameter, as `Annotated[T, semel.Injected]`, that a framework or the calling code fills.
+
+    It stays in the signature, and is in no schema, key or record: every entry takes it from the present call.
+    """

@@ -157,6 +157,14 @@ def holds(form: Any, spellings: Iterable[str]) -> bool:
     return any(pattern.search(text) for text in _leaves(form) for pattern in patterns)
 
 
+def struck(text: str, spellings: Iterable[str]) -> str:
+    """The text with `***` for each secret that is spelled so; for all of it where that cannot be cut out."""
+    spellings = list(spellings)
+    for spelling in spellings:
+        text = text.replace(spelling, "***")
+    return "***" if spellings and holds(text, spellings) else text
+
+
 def _where(spelling: str) -> re.Pattern[str]:
     if len(spelling) >= _ANYWHERE_CHARS_MIN:
         return re.compile(re.escape(spelling))

@@ -12,6 +12,7 @@ from decimal import Decimal
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Optional, get_type_hints
+from urllib.parse import unquote
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, RootModel, Secret, SecretBytes, SecretStr, TypeAdapter
@@ -194,26 +195,42 @@ def names_instead(schema: Mapping[str, Any], path: str) -> list[str] | None:
     return None
 
 
-def _objects(
-    node: Mapping[str, Any], root: Mapping[str, Any], seen: frozenset[str]
-) -> Iterator[Mapping[str, Any]]:
+def _objects(node: Any, root: Mapping[str, Any], seen: frozenset[str]) -> Iterator[Mapping[str, Any]]:
     """The object schemas of this node, through references, unions and lists."""
+    if not isinstance(node, Mapping):
+        yield from [{}] if node is True else []
+        return
     reference = node.get("$ref")
     if reference is not None:
         if reference not in seen:
-            target = root["$defs"][reference.removeprefix("#/$defs/")]
-            yield from _objects(target, root, seen | {reference})
+            yield from _objects(referred(reference, root), root, seen | {reference})
         return
     inner = [*node.get("anyOf", ()), *node.get("oneOf", ()), *node.get("allOf", ())]
     inner += [*node.get("prefixItems", ()), *_one(node.get("items"))]
     for schema in inner:
         yield from _objects(schema, root, seen)
-    if not inner and node.get("type", "object") == "object" and "enum" not in node and "const" not in node:
+    types = node.get("type", "object")
+    is_object = "object" in types and "enum" not in node and "const" not in node
+    if is_object and (not inner or "properties" in node):
         yield node
 
 
+def referred(reference: Any, root: Mapping[str, Any], elsewhere: Any = True) -> Any:
+    """What a reference into the schema itself means, or `elsewhere`: anything may be where it leads out."""
+    if not isinstance(reference, str) or not reference.startswith("#"):
+        return elsewhere
+    there: Any = root
+    for step in unquote(reference[1:]).strip("/").split("/"):
+        name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(there, list) and name.isdecimal() and int(name) < len(there):
+            there = there[int(name)]
+        elif name:
+            there = there.get(name, elsewhere) if isinstance(there, Mapping) else elsewhere
+    return there
+
+
 def _one(schema: Any) -> list[Any]:
-    return [schema] if isinstance(schema, dict) else []
+    return [schema] if isinstance(schema, Mapping) else []
 
 
 def _member(object_schema: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:

@@ -14,7 +14,8 @@ from pydantic_core import SchemaSerializer, SchemaValidator
 
 from semel.contract import shapes
 from semel.contract.exact import ExactFunction, exact_function
-from semel.contract.filled import filled
+from semel.contract.filled import Injected, filled
+from semel.contract.result import ToolCall
 from semel.contract.shapes import NOWHERE, NotYet, Paths, Unfit
 from semel.contract.transaction import Transaction
 from semel.errors import ContractError
@@ -56,12 +57,35 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
+class Beside:
+    """The parameters that are no arguments, by who fills them."""
+
+    key: tuple[str, ...]
+    transaction: tuple[str, ...]
+    injected: tuple[str, ...]
+    injected_required: frozenset[str]
+
+    @classmethod
+    def of(cls, parameters: Iterable[Parameter]) -> Beside:
+        every = tuple(parameters)
+        injected = [each for each in every if is_injected(each.kind)]
+        return cls(
+            tuple(each.name for each in every if is_key(each.kind)),
+            tuple(each.name for each in every if each.kind is Transaction),
+            tuple(each.name for each in injected),
+            frozenset(each.name for each in injected if each.required),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Signature:
     """Everything that follows from a signature once its annotations are resolved."""
 
-    key_parameters: tuple[str, ...]
-    transaction_parameters: tuple[str, ...]
+    beside: Beside
+    argument_names: tuple[str, ...]
+    # The arguments that may be given by position; without, and with, those that are injected.
     order: tuple[str, ...]
+    order_with_injected: tuple[str, ...]
     names: frozenset[str]
     required: frozenset[str]
     schema: dict[str, Any]
@@ -124,6 +148,13 @@ class Reader:
     def error(self, text: str) -> ContractError:
         return ContractError(f"The tool {self._tool!r} {text}")
 
+    def argument_names(self) -> tuple[str, ...]:
+        """The parameters that are not known by now to be filled otherwise."""
+        beside = {*self.key_parameters(), *self.transaction_parameters(), *self.injected_parameters()}
+        return tuple(
+            each.name for each in self._written if each.name not in beside and each.default is not filled
+        )
+
     def key_parameters(self) -> tuple[str, ...]:
         """The parameters that are known by now to take the key."""
         return tuple(each.name for each in self._written if self._is_known_key(each))
@@ -132,9 +163,19 @@ class Reader:
         """The parameters that are known by now to take the transaction."""
         return tuple(each.name for each in self._written if self._is_known_transaction(each))
 
+    def injected_parameters(self) -> tuple[str, ...]:
+        """The parameters that are known by now to be injected."""
+        return tuple(each.name for each in self._written if self._is_known_injected(each))
+
+    def _is_known_injected(self, written: inspect.Parameter) -> bool:
+        try:
+            return is_injected(self._resolved(written).kind)
+        except NotYet:
+            return False
+
     def _is_known_key(self, written: inspect.Parameter) -> bool:
         try:
-            return _is_key(self._resolved(written).kind)
+            return is_key(self._resolved(written).kind)
         except NotYet:
             return False
 
@@ -147,7 +188,8 @@ class Reader:
     def read(self) -> Signature:
         """The signature; raises NotYet while a name is missing, and ContractError."""
         resolved = [self._resolved(written) for written in self._written]
-        parameters = [self._with_fitting_default(each) for each in resolved if not _is_hidden(each.kind)]
+        shown = [self._unfilled(each) for each in resolved if not is_hidden(each.kind)]
+        parameters = [self._with_fitting_default(each) for each in shown if not is_injected(each.kind)]
         whole = self._adapter(parameters)
         inside = shapes.json_schema(whole, by_alias=False)
         ignored = self._ignored(inside)
@@ -161,9 +203,10 @@ class Reader:
         guarded = frozenset(secret.members) | _write_only(inside)
         self._local_names = {}  # no longer needed, and it may keep a whole frame alive
         return Signature(
-            key_parameters=tuple(each.name for each in resolved if _is_key(each.kind)),
-            transaction_parameters=tuple(each.name for each in resolved if each.kind is Transaction),
+            beside=Beside.of(resolved),
+            argument_names=tuple(each.name for each in parameters),
             order=tuple(each.name for each in parameters if each.positional),
+            order_with_injected=tuple(each.name for each in shown if each.positional),
             names=frozenset(each.name for each in parameters),
             required=frozenset(each.name for each in parameters if each.required),
             schema=_published(shapes.json_schema(whole), defaults, secret),
@@ -171,8 +214,8 @@ class Reader:
             stored_validator=cast(SchemaValidator, self._adapter(kept).validator),
             stored_serializer=self._serializer(kept),
             defaults=defaults,
-            default_bytes=_default_bytes(defaults, ignored),
-            dumped_default_bytes=_default_bytes(whole.dump_python(defaults, warnings=False), ignored),
+            default_bytes=default_bytes(defaults, ignored),
+            dumped_default_bytes=default_bytes(whole.dump_python(defaults, warnings=False), ignored),
             ignored=ignored,
             ignored_tops=tuple(sorted(ignored.tops())),
             secret=secret,
@@ -210,16 +253,21 @@ class Reader:
 
     def _resolved(self, written: inspect.Parameter) -> Parameter:
         kind = shapes.annotation(written.annotation, self._function, self._local_names)
+        if kind is ToolCall:
+            raise self._takes_whole_call(written.name)
         positional = written.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
         return Parameter(written.name, kind, written.default, positional)
 
-    def _with_fitting_default(self, parameter: Parameter) -> Parameter:
-        """`x: int = None` is read as `int | None`, as it is meant."""
+    def _unfilled(self, parameter: Parameter) -> Parameter:
         if parameter.default is filled:
             raise self.error(
                 f"has the default semel.filled for {parameter.name!r}, which is for parameters of type "
                 "semel.Key or semel.Transaction. Annotate it so, or give it a value of its own type."
             )
+        return parameter
+
+    def _with_fitting_default(self, parameter: Parameter) -> Parameter:
+        """`x: int = None` is read as `int | None`, as it is meant."""
         if parameter.default is not None:
             return parameter
         try:
@@ -237,6 +285,16 @@ class Reader:
                 f"has a default for {parameter.name!r} that does not fit its annotation. "
                 f"Use a value of that type, or `{parameter.name}: … | None = None`."
             ) from None
+
+    def _takes_whole_call(self, name: str) -> ContractError:
+        return self.error(
+            f"takes the whole call ({name}: ToolCall). Here a tool is a function of its arguments, whose "
+            "types are its schema, and returns its value, as in def issue_refund(payment_id: str, "
+            "amount_minor: int) -> Refund. Validation, look-up, reservation and replay are the contract's. "
+            "The key to hand on, where the tool is recorded, is one more parameter, of type semel.Key; "
+            "transient=… and refused=… say what exceptions mean. Whoever has a ToolCall calls the tool so: "
+            f"{self._tool}.call({name})."
+        )
 
     def _serializer(self, parameters: list[Parameter]) -> SchemaSerializer:
         # With the config given once more: on its own, pydantic writes the fields of a TypedDict without it.
@@ -257,7 +315,8 @@ class Reader:
     def _unfit(self, name: str, reason: Unfit) -> ContractError:
         return self.error(
             f"has the argument {name!r}, whose type cannot be read from JSON and written to it ({reason}). "
-            f"Make the tool a method and {name!r} an attribute of its self, or bind it outside the tool."
+            "If it is no part of the action, annotate it Annotated[…, semel.Injected]: then it is in no "
+            f"schema, key or record. Else make the tool a method and {name!r} an attribute of its self."
         )
 
     def _ignored(self, schema: Mapping[str, Any]) -> Paths:
@@ -283,7 +342,7 @@ def _published(schema: dict[str, Any], defaults: Mapping[str, Any], secret: Path
     return {**schema, "required": schema.get("required", [])}
 
 
-def _default_bytes(defaults: Mapping[str, Any], ignored: Paths) -> dict[str, bytes]:
+def default_bytes(defaults: Mapping[str, Any], ignored: Paths) -> dict[str, bytes]:
     made = {}
     for name, default in defaults.items():
         try:
@@ -305,6 +364,14 @@ def _write_only(schema: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(name for name, part in properties.items() if _mentions(part, schema, set()))
 
 
+def written_only(schema: Mapping[str, Any]) -> list[str]:
+    """The arguments that are write-only themselves."""
+    properties = schema.get("properties", {})
+    return [
+        name for name, part in properties.items() if isinstance(part, dict) and part.get("writeOnly") is True
+    ]
+
+
 def _mentions(part: Any, root: Mapping[str, Any], seen: set[str]) -> bool:
     if isinstance(part, list):
         return any(_mentions(item, root, seen) for item in part)
@@ -313,7 +380,7 @@ def _mentions(part: Any, root: Mapping[str, Any], seen: set[str]) -> bool:
     reference = part.get("$ref")
     if isinstance(reference, str) and reference not in seen:
         seen.add(reference)
-        if _mentions(root["$defs"][reference.removeprefix("#/$defs/")], root, seen):
+        if _mentions(shapes.referred(reference, root), root, seen):
             return True
     return part.get("writeOnly") is True or any(_mentions(inner, root, seen) for inner in part.values())
 
@@ -322,11 +389,17 @@ def _is_plain(kind: Any) -> bool:
     return kind in PLAIN_TYPES or (bool(_choices(kind)) and PLAIN_TYPES.issuperset(_choices(kind)))
 
 
-def _is_hidden(kind: Any) -> bool:
-    return kind is Transaction or _is_key(kind)
+def is_injected(kind: Any) -> bool:
+    if get_origin(kind) is not Annotated or is_hidden(kind):
+        return False
+    return any(each is Injected or isinstance(each, Injected) for each in get_args(kind)[1:])
 
 
-def _is_key(kind: Any) -> bool:
+def is_hidden(kind: Any) -> bool:
+    return kind is Transaction or is_key(kind)
+
+
+def is_key(kind: Any) -> bool:
     if get_origin(kind) is Annotated:
         kind = get_args(kind)[0]
     return kind is keys.Key or set(_choices(kind)) == {keys.Key, type(None)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 from semel.errors import ContractError, StoreUnavailable
@@ -26,6 +27,10 @@ class Transaction(ABC):
 
     broken: bool = False
     """After `roll_back`: whether the tool had ended it before, so that nobody knows what became of it."""
+
+    unwritten: tuple[Callable[[], Any], ...] = ()
+    """Called when the tool has returned, before the settlement: who holds back what is to be written (the
+    session of an ORM) writes it then. Awaited where the answer is awaitable."""
 
     @abstractmethod
     def settle(self, command: Settle) -> Reply:

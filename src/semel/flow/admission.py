@@ -7,15 +7,15 @@ replay is answered before anything else is judged.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from semel.audit.events import Event
 from semel.flow import indexes, views
 from semel.flow.document_store import DocumentStore
 from semel.flow.idempotency_keys import Keys
-from semel.flow.problems import Problem
+from semel.flow.problems import Refused
 from semel.flow.run_progress import Change
+from semel.flow.tenant_turns import TenantTurns
 from semel.flow.values import Caller, JsonAnswer, written
 from semel.flow.workflows import AdmissionRules, Workflows
 from semel.kernel.answers import RunStartedJson
@@ -25,12 +25,12 @@ from semel.stores.documents import Capacity, Commit, Committed, Draft
 # How often a definition may change, or a key lapse, under one request.
 _TRIES = 20
 
-# When to ask again for a slot: runs take seconds rather than milliseconds.
-_SLOT_RETRY_S = 1
+# Starts of one tenant that are at the store at once. A crowd of them would stand before whatever comes later:
+# the end of a run, which frees the slot that all of them want, and other tenants.
+AT_ONCE = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(NamedTuple):
     """A request for a run. `begin` begins it in a change, by the rules of its workflow and tenant."""
 
     caller: Caller
@@ -39,7 +39,7 @@ class Start:
     key: str | None
     fingerprint: str
     begin: Callable[[Change, AdmissionRules], None]
-    objection: Callable[[AdmissionRules], Awaitable[Problem | None]]
+    objection: Callable[[AdmissionRules], Awaitable[Refused | None]]
 
 
 class Plan(NamedTuple):
@@ -61,8 +61,22 @@ class Admission:
         self.document_store = document_store
         self.workflows = workflows
         self.keys = keys
+        self._turns = TenantTurns(AT_ONCE)
 
     async def admit(self, start: Start) -> JsonAnswer[RunStartedJson]:
+        """The run goes, or a Refused; in its turn, one of a few of its tenant at a time."""
+        tenant = start.caller.tenant
+        await self._turns.take(tenant)
+        try:
+            return await self.admit_next(start)
+        finally:
+            self._turns.give_back(tenant)
+
+    async def admit_next(self, start: Start) -> JsonAnswer[RunStartedJson]:
+        """The same without a turn, for whoever is first of those who wait for a slot."""
+        return await self._admit(start)
+
+    async def _admit(self, start: Start) -> JsonAnswer[RunStartedJson]:
         key_tag: str | None = None
         for _ in range(_TRIES):
             rules = await self.workflows.rules(start.caller.tenant, start.workflow_id)
@@ -89,9 +103,22 @@ class Admission:
                     return answer
                 key_tag = document and document.tag
             self.workflows.forget(start.caller.tenant, start.workflow_id)
-        raise Problem(
+        raise Refused(
             "store_unavailable", "Definitions change faster than a run can start. Nothing was kept."
         )
+
+    async def answer_without_slot(self, start: Start) -> JsonAnswer[RunStartedJson] | None:
+        """What the start is answered with whether or not a slot is free; None if it is a matter of slots."""
+        tenant = start.caller.tenant
+        await self._turns.take(tenant)
+        try:
+            if answer := await self.keys.first_answer(tenant, start.scope, start.key, start.fingerprint):
+                return answer
+            if problem := await start.objection(await self.fresh(start)):
+                raise problem
+        finally:
+            self._turns.give_back(tenant)
+        return None
 
     async def fresh(self, start: Start) -> AdmissionRules:
         """As it is in the store: a refusal is not based on what was true a while ago."""
@@ -99,7 +126,7 @@ class Admission:
         return await self.workflows.rules(start.caller.tenant, start.workflow_id)
 
     async def replay_or(
-        self, problem: Problem, tenant: str, scope: str, key: str | None, fingerprint: str
+        self, problem: Refused, tenant: str, scope: str, key: str | None, fingerprint: str
     ) -> JsonAnswer[RunStartedJson]:
         """The answer that the key had before what it began from changed or went; else the problem."""
         answer = await self.keys.first_answer(tenant, scope, key, fingerprint)
@@ -120,7 +147,7 @@ class Admission:
             record = self._key_record(start, change.now_us, answer.body, run.run_id)
             key_id = record.id
             put, expect = (*put, record.draft()), expect | {key_id: key_tag}
-        capacity, events = _capacity(rules, run.workflow_id), tuple(change.audited)
+        capacity, events = capacity_of(rules, run.workflow_id), tuple(change.audited)
         return Plan(answer, run.run_id, key_id, expect, put, capacity, events)
 
     async def commit(self, start: Start, plan: Plan) -> Committed:
@@ -144,18 +171,17 @@ class Admission:
         )
 
 
-def _capacity(rules: AdmissionRules, workflow_id: str) -> tuple[Capacity, ...]:
+def capacity_of(rules: AdmissionRules, workflow_id: str) -> tuple[Capacity, ...]:
     capacities = [Capacity(indexes.SLOTS, rules.limit)]
     if rules.workflow is not None and rules.workflow.max_concurrent_runs is not None:
         capacities.append(Capacity(indexes.slots_of(workflow_id), rules.workflow.max_concurrent_runs))
     return tuple(capacities)
 
 
-def no_slot(full: Capacity, count: int) -> Problem:
-    return Problem(
+def no_slot(full: Capacity, count: int) -> Refused:
+    return Refused(
         "max_concurrent_runs_reached",
         f"{count} of {full.limit} runs are active. Nothing was kept: the same key works once a slot is free.",
-        retry_after_s=_SLOT_RETRY_S,
         current=count,
         limit=full.limit,
         scope="tenant" if full.index_name == indexes.SLOTS else "workflow",

@@ -8,15 +8,16 @@ from typing import Literal
 
 from semel.flow.admission import Admission
 from semel.flow.approvals import JobApprovals
-from semel.flow.dead import DeadLetters
+from semel.flow.dead_letters import DeadLetters
 from semel.flow.document_store import DocumentStore
 from semel.flow.idempotency_keys import Keys
 from semel.flow.job_admin import JobAdmin
 from semel.flow.jobs import Jobs, Wait
-from semel.flow.lock import LockedAdmission, LockPolicy
+from semel.flow.lock import LockedAdmission, LockListener, LockPolicy
 from semel.flow.outbox import Outbox, Send
 from semel.flow.runs import Runs, Waited
 from semel.flow.schemas import Checks
+from semel.flow.slot_queue import SlotQueue
 from semel.flow.tools import ToolCatalogue
 from semel.flow.upkeep import Upkeep
 from semel.flow.workflows import Workflows
@@ -47,7 +48,7 @@ class Flow:
         send: Send,
         wait: Wait,
         cleanup_failed: Callable[[str], None] = lambda _: None,
-        lock_looked: Callable[[], None] = lambda: None,
+        lock_listener: LockListener | None = None,
         checks: Checks | None = None,
         waited: Waited = lambda *_: None,
     ) -> None:
@@ -56,9 +57,10 @@ class Flow:
         self.workflows = Workflows(self.document_store, checks)
         admission = Admission(self.document_store, self.workflows, self.keys)
         if policy.admission == "lock":
-            admission = LockedAdmission(admission, policy.lock, cleanup_failed, lock_looked)
+            admission = LockedAdmission(admission, policy.lock, cleanup_failed, lock_listener)
         self.admission = admission
-        self.runs = Runs(self.document_store, admission, waited)
+        self.slots = SlotQueue(admission)
+        self.runs = Runs(self.document_store, admission, self.slots, waited)
         self.jobs = Jobs(self.document_store, self.keys, wait)
         self.job_admin = JobAdmin(self.document_store, policy.kept_us)
         self.approvals = JobApprovals(self.document_store, policy.kept_us)

@@ -107,11 +107,11 @@ class DocumentStore:
             return list(
                 (await self.scan(Scan(tenant, indexes[0], limit, newest=True, after=after))).documents
             )
-        found: dict[str, Document] = {}
+        by_id: dict[str, Document] = {}
         for index in indexes:
             scanned = await self.scan(Scan(tenant, index, limit, newest=True, after=after))
-            found.update((document.id, document) for document in scanned.documents)
-        return sorted(found.values(), key=lambda each: position_of(each, *indexes), reverse=True)[:limit]
+            by_id.update((document.id, document) for document in scanned.documents)
+        return sorted(by_id.values(), key=lambda each: position_of(each, *indexes), reverse=True)[:limit]
 
     async def commit(
         self,

@@ -58,24 +58,24 @@ def _keys_of(tenant: str, document: Document) -> Inquiry[list[Document]]:
     """The keys that stand for this run or job and have a window: they have the time at which it was made."""
     if document.id.startswith("run_"):
         created_us = run_of(document.body).created_us
-        found = yield from _made_at(tenant, keys_of("run"), created_us)
-        found += yield from _made_at(tenant, keys_of("rerun"), created_us)
+        keys = yield from _made_at(tenant, keys_of("run"), created_us)
+        keys += yield from _made_at(tenant, keys_of("rerun"), created_us)
     elif document.id.startswith("job_"):
-        found = yield from _made_at(tenant, keys_of("job"), job_of(document.body).created_us)
+        keys = yield from _made_at(tenant, keys_of("job"), job_of(document.body).created_us)
     else:
         return []
-    return [each for each in found if _stands_for(each, document.id)]
+    return [each for each in keys if _stands_for(each, document.id)]
 
 
 def _made_at(tenant: str, index: str, created_us: int) -> Inquiry[list[Document]]:
-    found: list[Document] = []
+    documents: list[Document] = []
     after = created_us, ""
     while True:
         scanned = yield Scan(tenant, index, _BATCH, after=after, upto=created_us)
-        found += scanned.documents
+        documents += scanned.documents
         if len(scanned.documents) < _BATCH:
-            return found
-        after = created_us, found[-1].id
+            return documents
+        after = created_us, documents[-1].id
 
 
 def _stands_for(key: Document, subject_id: str) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from semel.flow.document_store import DocumentStore
-from semel.flow.problems import Problem
+from semel.flow.problems import Refused
 from semel.flow.values import JsonAnswer, Page, next_after
 from semel.kernel.answers import RecordJson
 from semel.kernel.clock import rfc3339
@@ -49,7 +49,7 @@ class Keys:
     async def replay(
         self, tenant: str, document: Document | None, fingerprint: str, now_us: int
     ) -> JsonAnswer[Any] | None:
-        """The first answer; None if the key is free. A Problem if it is another request's, or on its way."""
+        """The first answer; None if the key is free. A Refused if it is another request's, or on its way."""
         if document is None:
             return None
         record = key_record(document)
@@ -61,9 +61,9 @@ class Keys:
         if record.answer is None and record.reserved_until_us <= now_us:
             return None  # whoever reserved it is gone, and nothing was created
         if record.fingerprint != fingerprint:
-            raise Problem("idempotency_key_reused")
+            raise Refused("idempotency_key_reused")
         if record.answer is None:
-            raise Problem("idempotency_in_flight", retry_after_s=1)
+            raise Refused("idempotency_in_flight", retry_after_s=1)
         return JsonAnswer(record.answer.encode(), replayed=True)
 
     async def _subjects(self, tenant: str, *records: KeyRecord) -> Mapping[str, Document]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from semel.flow import run_progress, views
 from semel.flow.document_store import DocumentStore
 from semel.flow.model import run_of
-from semel.flow.problems import Problem
+from semel.flow.problems import Refused
 from semel.flow.run_progress import Change
 from semel.flow.values import Caller, JsonAnswer, Page, written
 from semel.kernel.answers import JobJson
@@ -69,7 +69,7 @@ class JobAdmin:
         while True:
             document = (await self._document_store.fetch(caller.tenant, job_id)).get(job_id)
             if document is None or not job_id.startswith("job_"):
-                raise Problem("job_not_found")
+                raise Refused("job_not_found")
             job = job_of(document.body)
             if job.status == "cancelled":
                 return written(views.job(job), replayed=True)
@@ -91,11 +91,11 @@ class JobAdmin:
 def _check_live(job: StoredJob) -> None:
     if job.record_id is not None and job.decision is not None:
         # The call that asked reads the decision, not the job.
-        raise Problem(
+        raise Refused(
             "job_already_ended", f"The call was {job.decision.status} by {job.decision.by}: that stands."
         )
     if job.status not in LIVE_JOB:
-        raise Problem("job_already_ended", f"The job has ended as {job.status} before.")
+        raise Refused("job_already_ended", f"The job has ended as {job.status} before.")
 
 
 async def _sifted(

@@ -13,7 +13,7 @@ from semel.flow import run_progress, views
 from semel.flow.document_store import DocumentStore
 from semel.flow.idempotency_keys import Keys, fingerprint
 from semel.flow.model import run_of
-from semel.flow.problems import Problem
+from semel.flow.problems import Refused
 from semel.flow.run_progress import Change
 from semel.flow.values import Caller, JsonAnswer, written
 from semel.flow.workflows import gate
@@ -72,7 +72,7 @@ class Jobs:
             if committed.done or job.job_id in committed.unexpected:
                 return answer  # found: its reply was lost, and the job has gone on since
             if committed.full is not None:
-                raise Problem("quota_reached", retry_after_s=1, current=committed.count, limit=LIVE_JOBS_MAX)
+                raise Refused("quota_reached", retry_after_s=1, current=committed.count, limit=LIVE_JOBS_MAX)
             (document,) = committed.unexpected.values()
             if replayed := await self._keys.replay(caller.tenant, document, print_, committed.now_us):
                 return replayed
@@ -96,7 +96,7 @@ class Jobs:
     async def document(self, tenant: str, job_id: str) -> Document:
         document = (await self._document_store.fetch(tenant, job_id)).get(job_id)
         if document is None or not job_id.startswith("job_"):
-            raise Problem("job_not_found")
+            raise Refused("job_not_found")
         return document
 
     # --- leases ----------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ def _held(document: Document, fence: int, caller: Caller) -> StoredJob:
     """
     job = job_of(document.body)
     if job.status != "leased" or job.fence != fence or job.leased_by not in (None, caller.principal):
-        raise Problem("ownership_lost", job_status=job.status)
+        raise Refused("ownership_lost", job_status=job.status)
     return job
 
 

@@ -20,12 +20,12 @@ from semel.errors import SemelError, StoreUnavailable
 from semel.flow import indexes
 from semel.flow.admission import Admission, Start, no_slot
 from semel.flow.document_store import DocumentStore
-from semel.flow.problems import Problem
+from semel.flow.problems import Refused
 from semel.flow.values import JsonAnswer
 from semel.flow.workflows import AdmissionRules
 from semel.kernel.answers import RunStartedJson
 from semel.ledger.request_keys import KeyRecord
-from semel.stores.documents import Capacity, Count, Draft
+from semel.stores.documents import Capacity, Committed, Count, Draft
 
 log = logging.getLogger("semel")
 
@@ -34,6 +34,10 @@ _RETRY_S = 0.010
 
 # Where an admission was when its reservation had to be taken back.
 CONTEXTS = ("gate_unavailable", "request_refused", "count_failed", "limit_reached", "create_failed")
+
+# How a look at the lock ended; and the whole wait for it.
+LOOKS = ("taken", "busy", "failed")
+WAITS = ("taken", "given_up", "failed")
 
 # Between two attempts to take a reservation back.
 _CLEAN_AGAIN_S = 0.5
@@ -46,23 +50,43 @@ class LockPolicy:
     ttl_us: int = 10_000_000
 
 
+class LockListener:
+    """Hears of the lock alone, not of the request: nothing is done with it here."""
+
+    def looked(self, outcome: str) -> None:
+        """At the lock, once: one of LOOKS."""
+
+    def waited(self, outcome: str, seconds: float) -> None:
+        """For the lock, with however many looks: one of WAITS."""
+
+
 class Lock:
     """The tenant's lock, held by whoever's token is in it. Its life is judged by the store's clock."""
 
-    def __init__(self, document_store: DocumentStore, policy: LockPolicy, looked: Callable[[], None]) -> None:
+    def __init__(
+        self, document_store: DocumentStore, policy: LockPolicy, listener: LockListener | None = None
+    ) -> None:
         self._document_store = document_store
         self._policy = policy
-        self._looked = looked
+        self._listener = listener or LockListener()
 
     async def take(self, tenant: str) -> str:
-        """The tag under which it is held; a Problem if it was not free in time."""
+        """The tag under which it is held; a Refused if it was not free in time."""
+        clock = self._document_store.clock
+        began, outcome = clock.monotonic(), "failed"
+        try:
+            tag = await self._take(tenant, began + self._policy.wait_us / 1_000_000)
+            outcome = "given_up" if tag is None else "taken"
+        finally:
+            self._listener.waited(outcome, clock.monotonic() - began)
+        if tag is None:
+            raise Refused("admission_gate_unavailable", retry_after_s=1)
+        return tag
+
+    async def _take(self, tenant: str, give_up: float) -> str | None:
         clock, tag, seen = self._document_store.clock, self._document_store.new_tag(), None
-        give_up = clock.monotonic() + self._policy.wait_us / 1_000_000
         while True:
-            self._looked()
-            until_us = await self._document_store.now_us() + self._policy.ttl_us
-            draft = Draft(indexes.LOCK, orjson.dumps({"until_us": until_us}))
-            committed = await self._document_store.commit(tenant, {indexes.LOCK: seen}, (draft,), tag=tag)
+            committed = await self._look(tenant, tag, seen)
             if committed.done:
                 return tag
             holder = committed.unexpected[indexes.LOCK]
@@ -71,8 +95,20 @@ class Lock:
                 continue
             seen = None
             if clock.monotonic() >= give_up:
-                raise Problem("admission_gate_unavailable", retry_after_s=1)
+                return None
             await clock.asleep(self._pause_s())
+
+    async def _look(self, tenant: str, tag: str, seen: str | None) -> Committed:
+        """The lock is taken, if it is as it was seen."""
+        outcome = "failed"
+        try:
+            until_us = await self._document_store.now_us() + self._policy.ttl_us
+            draft = Draft(indexes.LOCK, orjson.dumps({"until_us": until_us}))
+            committed = await self._document_store.commit(tenant, {indexes.LOCK: seen}, (draft,), tag=tag)
+            outcome = "taken" if committed.done else "busy"
+        finally:
+            self._listener.looked(outcome)
+        return committed
 
     async def give_back(self, tenant: str, tag: str) -> None:
         """Free, if it is still held under this tag."""
@@ -92,15 +128,19 @@ class LockedAdmission(Admission):
         admission: Admission,
         policy: LockPolicy,
         failed: Callable[[str], None] = lambda _: None,
-        looked: Callable[[], None] = lambda: None,
+        listener: LockListener | None = None,
     ) -> None:
         super().__init__(admission.document_store, admission.workflows, admission.keys)
         self._policy = policy
         self._failed = failed
-        self._lock = Lock(self.document_store, policy, looked)
+        self._lock = Lock(self.document_store, policy, listener)
         self._cleaning: set[asyncio.Task[None]] = set()
 
     async def admit(self, start: Start) -> JsonAnswer[RunStartedJson]:
+        """In no turn: the lock orders those who come."""
+        return await self.admit_next(start)
+
+    async def admit_next(self, start: Start) -> JsonAnswer[RunStartedJson]:
         # The client may go away in the middle; what was begun is ended all the same.
         return await asyncio.shield(asyncio.ensure_future(self._admit(start)))
 
@@ -179,7 +219,7 @@ class LockedAdmission(Admission):
         if committed.full is not None:
             raise no_slot(committed.full, committed.count)
         # Frozen past the lock's or the reservation's life, or the workflow changed: nothing was created.
-        raise Problem("admission_gate_unavailable", retry_after_s=1)
+        raise Refused("admission_gate_unavailable", retry_after_s=1)
 
     async def _give_back(self, tenant: str, lock: str) -> None:
         try:

@@ -104,10 +104,10 @@ class Outbox:
             documents = list((await self._document_store.scan(query)).documents)
             if not documents:
                 return sent
-            known = self._sent.get(tenant, {})
-            gone = await self._send_all([each for each in documents if each.id not in known])
+            sent_before = self._sent.get(tenant, {})
+            gone = await self._send_all([each for each in documents if each.id not in sent_before])
             sent += len(gone)
-            gone += [each.id for each in documents if each.id in known]
+            gone += [each.id for each in documents if each.id in sent_before]
             if gone:
                 await self._document_store.commit(tenant, {}, drop=tuple(gone))
             self._no_longer(tenant, gone)

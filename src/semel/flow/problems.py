@@ -57,7 +57,7 @@ ILL_FORMED = frozenset(
 )
 
 
-class Problem(Refusal):
+class Refused(Refusal):
     """A refusal of the flow, or of the gateway before it."""
 
     kinds: ClassVar[Mapping[str, RefusalKind]] = KINDS

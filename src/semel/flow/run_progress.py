@@ -107,7 +107,7 @@ class RunsFollow:
 def begin(change: Change, run: Run) -> None:
     """The run exists, and what depends on nothing is a job."""
     # The first event of its timeline, which the run itself tells: see Runs.timeline.
-    change.run = replace(run, seq=1)
+    change.run = run if run.seq == 1 else replace(run, seq=1)
     change.note_run(events.STARTED, run.submitted_by, f"rerun of {run.rerun_of}" if run.rerun_of else "")
     change.announce_run("run.started", f"{change.tenant}:{run.run_id}:started")
     if run.steps:

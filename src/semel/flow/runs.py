@@ -13,8 +13,9 @@ from semel.flow.admission import Admission, Start
 from semel.flow.document_store import DocumentStore
 from semel.flow.idempotency_keys import fingerprint
 from semel.flow.model import LIVE_RUN, Run, Workflow, run_of
-from semel.flow.problems import Problem
+from semel.flow.problems import Refused
 from semel.flow.run_progress import Change
+from semel.flow.slot_queue import SlotPatience, SlotQueue
 from semel.flow.values import Caller, JsonAnswer, Page, is_heavy, next_after, position_of, written
 from semel.flow.workflows import AdmissionRules
 from semel.kernel.answers import RunJson, RunStartedJson, TimelineEventJson
@@ -33,43 +34,62 @@ _End = Callable[[Change, list[StoredJob]], None]
 
 
 class Runs:
-    """`waited(scope, tenant, outcome, seconds)` hears how long each start was at admission."""
+    """`waited(scope, tenant, outcome, seconds)` hears how long each start was at admission.
+
+    Without the time in which its caller chose to wait for a slot.
+    """
 
     def __init__(
-        self, document_store: DocumentStore, admission: Admission, waited: Waited = lambda *_: None
+        self,
+        document_store: DocumentStore,
+        admission: Admission,
+        slots: SlotQueue,
+        waited: Waited = lambda *_: None,
     ) -> None:
         self._document_store = document_store
         self._admission = admission
+        self._slots = slots
         self._waited = waited
 
     async def start(
-        self, caller: Caller, workflow_id: str, key: str | None, body: Any
+        self,
+        caller: Caller,
+        workflow_id: str,
+        key: str | None,
+        body: Any,
+        patience: SlotPatience | None = None,
     ) -> JsonAnswer[RunStartedJson]:
-        """The run has a slot and goes, once for the key; or a Problem, and nothing is kept."""
+        """The run has a slot and goes, once for the key; or a Refused, and nothing is kept."""
 
         def begin(change: Change, rules: AdmissionRules) -> None:
             assert rules.workflow is not None
             run_progress.begin(change, _run(change, caller, workflow_id, body, rules.workflow.steps))
 
-        async def objection(rules: AdmissionRules) -> Problem | None:
+        async def objection(rules: AdmissionRules) -> Refused | None:
             if rules.workflow is None:
-                return Problem("workflow_not_found")
+                return Refused("workflow_not_found")
             wrong = await self._admission.workflows.input_misfit(caller.tenant, rules, body)
             return (
-                _copied_too_often(rules.workflow, body) if wrong is None else Problem("input_invalid", wrong)
+                _copied_too_often(rules.workflow, body) if wrong is None else Refused("input_invalid", wrong)
             )
 
         print_ = fingerprint("run", workflow_id, body)
-        return await self._admitted(Start(caller, "run", workflow_id, key, print_, begin, objection))
+        start = Start(caller, "run", workflow_id, key, print_, begin, objection)
+        return await self._admitted(start, patience)
 
     async def rerun(
-        self, caller: Caller, run_id: str, from_step: str, key: str | None
+        self,
+        caller: Caller,
+        run_id: str,
+        from_step: str,
+        key: str | None,
+        patience: SlotPatience | None = None,
     ) -> JsonAnswer[RunStartedJson]:
         """A new run that keeps what succeeded elsewhere than from this step on."""
         print_ = fingerprint("rerun", run_id, {"from_step": from_step})
         try:
             run = run_of((await self._document(caller.tenant, run_id)).body)
-        except Problem as gone:  # its window may close before that of the rerun's key
+        except Refused as gone:  # its window may close before that of the rerun's key
             return await self._admission.replay_or(gone, caller.tenant, "rerun", key, print_)
 
         steps = run_progress.rerun_steps(run, from_step)
@@ -80,25 +100,27 @@ class Runs:
             own = run_progress.adopted(change, again.run_id, steps, kept)
             run_progress.begin(change, replace(again, steps=own, rerun_of=run_id))
 
-        async def objection(_: AdmissionRules) -> Problem | None:
+        async def objection(_: AdmissionRules) -> Refused | None:
             if run.status in LIVE_RUN:
-                return Problem("run_not_ended")
+                return Refused("run_not_ended")
             if all(step.id != from_step for step in run.steps):
-                return Problem("request_invalid", f"The run has no step {from_step!r}.")
+                return Refused("request_invalid", f"The run has no step {from_step!r}.")
             return None
 
         start = Start(caller, "rerun", run.workflow_id, key, print_, begin, objection)
-        return await self._admitted(start)
+        return await self._admitted(start, patience)
 
-    async def _admitted(self, start: Start) -> JsonAnswer[RunStartedJson]:
+    async def _admitted(self, start: Start, patience: SlotPatience | None) -> JsonAnswer[RunStartedJson]:
         clock = self._document_store.clock
         began, outcome = clock.monotonic(), "refused"
         try:
-            answer = await self._admission.admit(start)
+            answer = await self._slots.admit(start, patience)
             outcome = "replayed" if answer.replayed else "admitted"
             return answer
         finally:
-            self._waited(start.scope, start.caller.tenant, outcome, clock.monotonic() - began)
+            by_choice_s = patience.waited_s if patience is not None else 0.0
+            seconds = clock.monotonic() - began - by_choice_s
+            self._waited(start.scope, start.caller.tenant, outcome, max(0.0, seconds))
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -160,8 +182,8 @@ class Runs:
             del jobs
             run_progress.end_run(change, status, result=result, by=caller.principal)
 
-        def objection(run: Run) -> Problem | None:
-            return Problem("run_has_steps") if run.steps else None
+        def objection(run: Run) -> Refused | None:
+            return Refused("run_has_steps") if run.steps else None
 
         def same(run: Run) -> bool:
             return (run.status, run.result) == (status, result)
@@ -181,7 +203,7 @@ class Runs:
         caller: Caller,
         run_id: str,
         end: _End,
-        objection: Callable[[Run], Problem | None],
+        objection: Callable[[Run], Refused | None],
         same: Callable[[Run], bool],
     ) -> JsonAnswer[RunJson]:
         """The run ends so; if it has ended before, in the `same` way, this is a replay."""
@@ -192,7 +214,7 @@ class Runs:
                 raise problem
             if run.status not in LIVE_RUN:
                 if not same(run):
-                    raise Problem("run_already_ended", f"The run has ended as {run.status} before.")
+                    raise Refused("run_already_ended", f"The run has ended as {run.status} before.")
                 return written(views.run(run, {}), replayed=True)
             jobs = await self._document_store.fetch(caller.tenant, *run.live_jobs) if run.live_jobs else {}
             change = Change(
@@ -208,7 +230,7 @@ class Runs:
     async def _document(self, tenant: str, run_id: str) -> Document:
         document = (await self._document_store.fetch(tenant, run_id)).get(run_id)
         if document is None or not run_id.startswith("run_"):
-            raise Problem("run_not_found")
+            raise Refused("run_not_found")
         return document
 
 
@@ -221,6 +243,7 @@ def _run(change: Change, caller: Caller, workflow_id: str, body: Any, steps: Any
         steps=steps,
         submitted_by=caller.principal,
         created_us=change.now_us,
+        seq=1,  # so that its beginning changes nothing of it
     )
 
 
@@ -230,14 +253,14 @@ def _first_event(run: Run) -> Document:
     return Document(event.id, event.body, "", event.entries)
 
 
-def _copied_too_often(workflow: Workflow, body: Any) -> Problem | None:
+def _copied_too_often(workflow: Workflow, body: Any) -> Refused | None:
     """Each step without an input of its own gets the run's: a large one times many steps is refused."""
     if not isinstance(body, LargeJson):
         return None
     copies = 1 + sum(not step.own_input for step in workflow.steps)
     if copies * len(body.json) <= COPIES_BYTES_MAX:
         return None
-    return Problem(
+    return Refused(
         "body_too_large",
         f"The run and its steps would keep {copies} copies of it, more than {COPIES_BYTES_MAX} bytes. "
         "Nothing was started. Give the steps inputs of their own, or send less.",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from semel.errors import SemelError
-from semel.flow.problems import Problem
+from semel.flow.problems import Refused
 from semel.stores.documents import Draft, Weigh
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Storage:
         self._weights: OrderedDict[str, Weight] = OrderedDict()
         self._looking: dict[str, asyncio.Task[Weight]] = {}
 
-    async def objection(self, tenant: str, put: Iterable[Draft] = ()) -> Problem | None:
+    async def objection(self, tenant: str, put: Iterable[Draft] = ()) -> Refused | None:
         """Why nothing new may be kept for the tenant; None if it may."""
         if self._bytes_max is None:
             return None
@@ -62,7 +62,7 @@ class Storage:
             self._start_look(tenant)
         if weight.bytes + more <= self._bytes_max:
             return None
-        return Problem(
+        return Refused(
             "tenant_storage_full",
             f"The tenant keeps {weight.bytes} bytes of at most {self._bytes_max}; no room for {more} more. "
             "Nothing was kept. What has ended is removed when its window closes; --tenant-bytes of the "

@@ -11,7 +11,7 @@ import orjson
 from semel.flow import indexes
 from semel.flow.document_store import DocumentStore
 from semel.flow.model import Workflow, WorkflowStep, workflow_of
-from semel.flow.problems import Problem
+from semel.flow.problems import Refused
 from semel.flow.schemas import Checks, HereAndNow
 from semel.flow.values import Page, next_after
 from semel.kernel.answers import StepJson, TenantJson, WorkflowJson
@@ -109,7 +109,7 @@ class Workflows:
         if schema is None:
             return
         if wrong := await self._checks.schema(tenant, schema):
-            raise Problem("request_invalid", f"{wrong}.")
+            raise Refused("request_invalid", f"{wrong}.")
 
     def forget(self, tenant: str, id_: str) -> None:
         self._cached.pop((tenant, id_), None)
@@ -118,7 +118,7 @@ class Workflows:
         name = indexes.workflow_id(id_)
         document = (await self._document_store.fetch(tenant, name)).get(name)
         if document is None:
-            raise Problem("workflow_not_found")
+            raise Refused("workflow_not_found")
         return document
 
     async def _overwrite(self, tenant: str, draft: Draft) -> None:
@@ -174,10 +174,10 @@ def _step_view(step: WorkflowStep) -> StepJson:
 
 
 def parsed(id_: str, definition: Mapping[str, Any]) -> Workflow:
-    """The workflow, or a Problem that says what is wrong with its definition."""
+    """The workflow, or a Refused that says what is wrong with its definition."""
     steps = tuple(_step(step) for step in definition.get("steps", ()))
     if len(steps) > STEPS_MAX:
-        raise Problem("request_invalid", f"A workflow has at most {STEPS_MAX} steps, not {len(steps)}.")
+        raise Refused("request_invalid", f"A workflow has at most {STEPS_MAX} steps, not {len(steps)}.")
     _check_order(steps)
     return Workflow(id_, steps, definition.get("max_concurrent_runs"), definition.get("input_schema"))
 
@@ -201,7 +201,7 @@ def gate(approval: Any) -> Gate | None:
     try:
         expires_in_us = microseconds(terms.get("expires_in", APPROVAL_EXPIRES_IN), "expires_in")
     except ValueError as wrong:
-        raise Problem("request_invalid", f"{wrong}.") from None
+        raise Refused("request_invalid", f"{wrong}.") from None
     return Gate(expires_in_us, terms.get("reason", ""))
 
 
@@ -209,11 +209,11 @@ def _check_order(steps: tuple[WorkflowStep, ...]) -> None:
     """Every name once, every dependence on a step that exists, and no cycle."""
     names = {step.id for step in steps}
     if len(names) < len(steps):
-        raise Problem("request_invalid", "Two steps have the same id.")
+        raise Refused("request_invalid", "Two steps have the same id.")
     waits_for = {step.id: set(step.depends_on) for step in steps}
     if stuck := _stuck(waits_for):
         listed = ", ".join(step.id for step in steps if step.id in stuck)
-        raise Problem(
+        raise Refused(
             "request_invalid", f"These steps depend on each other or on none that exists: {listed}."
         )
 

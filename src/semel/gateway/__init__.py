@@ -11,8 +11,10 @@ flows        workflows, runs, jobs, approvals           records      handlers of
 every_record records of every kind, as one list        audit        handlers of the audit log
 operate      health, readiness, metrics                 metrics      what is counted; key_ages: of repeats
 background   what goes on besides requests              probes       which probes it asks, for whom
-bounded_http headers and bodies: how long, how late     turns        one after the other, tenant by tenant
+bounded_http headers and bodies: how long, how late     large_requests  one of a tenant at a time
 bounded_process  for what users make costly             bounded_process_main  the program of such a process
 openapi      the routes as OpenAPI                      paths        which resource a path names
-tools        handlers of the catalogue                  series       numbers by their labels, for metrics
+tools        handlers of the catalogue                  front_page   `GET /`
+last_hour    replays and conflicts, minute by minute   preferences  what a client would like (`Prefer`)
+retry_times  when to come back, spread
 """

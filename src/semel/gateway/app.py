@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping
 from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 
@@ -13,20 +13,21 @@ import orjson
 
 from semel.errors import SemelError
 from semel.flow.bus.base import Bus
-from semel.flow.problems import Problem
+from semel.flow.problems import Refused
 from semel.flow.values import Caller
-from semel.gateway import openapi, operate, problems, strict_json
+from semel.gateway import front_page, openapi, operate, problems, strict_json
 from semel.gateway.auth import Authenticator, DevAuthenticator, KeyAuthenticator, check_role, check_tenant
 from semel.gateway.background import background
 from semel.gateway.exchange import Exchange, HttpReply
 from semel.gateway.incoming import SMALL_BYTES_MAX, Disconnected, Incoming, Receive, Scope, checked
 from semel.gateway.key_ages import RetryAges
+from semel.gateway.large_requests import LargeRequests
 from semel.gateway.paths import PathTable
 from semel.gateway.ratelimit import TOKEN_BYTES, RateLimit
+from semel.gateway.retry_times import RetryTimes
 from semel.gateway.routes import PATH_NAMES, ROUTES, Route
 from semel.gateway.services import Services, assemble
 from semel.gateway.settings import GatewaySettings
-from semel.gateway.turns import Turns
 from semel.kernel.clock import rfc3339
 from semel.kernel.large import LargeJson
 from semel.stores.base import Store
@@ -39,26 +40,71 @@ _log = logging.getLogger("semel.gateway.requests")
 LARGE_BODIES_MAX = 16
 
 
-def build(settings: GatewaySettings, store: Store, *, bus: Bus | None = None) -> GatewayApp:
-    """The application on this store, which it closes when it stops."""
-    return GatewayApp(assemble(settings, store, bus))
+Beside = Callable[[Services], Coroutine[Any, Any, None]]
+
+
+Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
+Pages = Callable[["GatewayChecks"], Asgi]
+
+# What a client calls its request; the answer repeats it.
+REQUEST_ID = b"x-request-id"
+
+# Where the pages of people are, if there are any.
+CONSOLE = "/console"
+
+
+def build(
+    settings: GatewaySettings,
+    store: Store,
+    *,
+    bus: Bus | None = None,
+    beside: Beside | None = None,
+    pages: Pages | None = None,
+    alone: bool = False,
+) -> GatewayApp:
+    """The application on this store, which it closes when it stops.
+
+    What is to go on `beside` requests is begun with it, and cancelled and waited for before it stops.
+    `pages` makes the console; `alone` there is nothing but it, and nothing is sent to the bus.
+    """
+    return GatewayApp(assemble(settings, store, bus), beside, pages, alone=alone)
 
 
 class GatewayApp:
     """What a server calls (ASGI): for each request, and once for start and stop."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(
+        self,
+        services: Services,
+        beside: Beside | None = None,
+        pages: Pages | None = None,
+        *,
+        alone: bool = False,
+    ) -> None:
         self.services = services
         self.failure: SemelError | None = None  # why it could not begin
-        gateway = Gateway(services)
-        self._resources: PathTable[Resource | OpenResource] = PathTable(_resources(gateway))
+        self._beside = beside
+        self._alone = alone
+        gateway = GatewayChecks(services)
+        self._console = pages(gateway) if pages is not None else None
+        resources = {} if alone else _resources(gateway)
+        if self._console is not None:
+            resources["/"] = OpenResource(gateway, front_page.to_console)
+        self._resources: PathTable[Resource | OpenResource] = PathTable(resources)
         self._nowhere = Nowhere(gateway)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._live(receive, send)
             return
-        resource, scope["path_params"] = self._resources.find(scope["path"])
+        request_id = dict(reversed(scope["headers"])).get(REQUEST_ID)  # the first of several
+        if request_id is not None:
+            send = _with_request_id(send, request_id)
+        path: str = scope["path"]
+        if self._console is not None and path.startswith(CONSOLE) and path[len(CONSOLE) :][:1] in ("", "/"):
+            await self._console(scope, receive, send)
+            return
+        resource, scope["path_params"] = self._resources.find(path)
         await (resource or self._nowhere)(scope, receive, send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
@@ -84,7 +130,10 @@ class GatewayApp:
         except SemelError as wrong:
             self.failure = wrong  # a server knows only that it could not begin; this says why
             raise
-        tasks = [asyncio.create_task(work, name=name) for name, work in background(services)]
+        works = background(services, alone=self._alone)
+        if self._beside is not None:
+            works.append(("beside", self._beside(services)))
+        tasks = [asyncio.create_task(work, name=name) for name, work in works]
         try:
             yield
         finally:
@@ -97,7 +146,7 @@ class GatewayApp:
             await services.store.aclose()
 
 
-def _resources(gateway: Gateway) -> dict[str, Resource | OpenResource]:
+def _resources(gateway: GatewayChecks) -> dict[str, Resource | OpenResource]:
     by_path: dict[str, dict[str, Route]] = {}
     for route in ROUTES:
         by_path.setdefault(route.path, {})[route.method] = route
@@ -107,6 +156,7 @@ def _resources(gateway: Gateway) -> dict[str, Resource | OpenResource]:
         "/readyz": operate.readyz,
         "/metrics": operate.metrics_text,
         "/openapi.json": lambda _: _ready_made(described),
+        "/": front_page.page,
     }
     return {
         **{path: Resource(gateway, routes) for path, routes in by_path.items()},
@@ -114,11 +164,22 @@ def _resources(gateway: Gateway) -> dict[str, Resource | OpenResource]:
     }
 
 
+def _with_request_id(send: Send, request_id: bytes) -> Send:
+    """The answer says which request it is to: a client whose connection mixes answers up can tell."""
+
+    async def named(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], (REQUEST_ID, request_id)]
+        await send(message)
+
+    return named
+
+
 async def _ready_made(reply: HttpReply) -> HttpReply:
     return reply
 
 
-class Gateway:
+class GatewayChecks:
     """Checks in the order that the interface fixes, then the handler; whatever goes wrong is a problem."""
 
     def __init__(self, services: Services) -> None:
@@ -131,15 +192,24 @@ class Gateway:
         # Under --dev tenants are free names, and nobody has to be protected from anybody.
         rate_per_s = 0.0 if settings.dev else settings.tenant_rate_per_s
         self._rate_limit = RateLimit(rate_per_s, settings.tenant_burst, clock)
-        self._large = Turns(LARGE_BODIES_MAX)
+        self._large = LargeRequests(LARGE_BODIES_MAX)
         self._ages = RetryAges(services)
+        self._retry_times = RetryTimes(clock)
 
     async def answer(self, route: Route, request: Incoming) -> tuple[HttpReply, Caller | None]:
         """The reply, and who asked if that became known."""
         caller: Caller | None = None
-        key: str | None = None
         try:
             caller = await self._authenticator.caller(request)
+        except Exception as error:
+            return self.refusal(error), None
+        return await self.answer_to(caller, route, request), caller
+
+    async def answer_to(self, caller: Caller, route: Route, request: Incoming) -> HttpReply:
+        """The reply to somebody who is known."""
+        key: str | None = None
+        call: Exchange | None = None
+        try:
             check_role(caller, route.roles)
             if not self._dev:
                 check_tenant(caller, request)
@@ -152,10 +222,12 @@ class Gateway:
         except Disconnected:
             raise
         except Exception as error:
-            reply = self.refusal(error)
-        if caller is not None and route.keyed:
+            reply = self.refusal(error, caller.tenant)
+        if call is not None and call.applied:
+            reply = reply._replace(applied=call.applied)
+        if route.keyed:
             self._count_claim(route, caller, key, reply)
-        return reply, caller
+        return reply
 
     async def _handled(self, route: Route, call: Exchange) -> HttpReply:
         """The answer to a request with a body. A large one counts as one of the tenant's until the end."""
@@ -169,13 +241,14 @@ class Gateway:
             stack.enter_context(self._large.entry(tenant))
 
         if self.services.stopping.is_set():
-            raise Problem("gateway_stopping")
+            raise Refused("gateway_stopping")
         try:
             text = await call.request.body(large)
             if route.body_optional and not text.strip():
                 return await _with_body(route, call, {})
             if len(text) <= SMALL_BYTES_MAX:
                 return await _with_body(route, call, strict_json.parse(text))
+            call.may_wait = False  # it has the turn, and is large
             async with self._large.turn(tenant):
                 return await _with_body(route, call, await self._read_apart(route, tenant, text))
         finally:
@@ -194,8 +267,10 @@ class Gateway:
         sent = orjson.loads(rest)
         return sent if member is None else sent | {route.large_member: member}
 
-    def refusal(self, error: Exception) -> HttpReply:
+    def refusal(self, error: Exception, tenant: str | None = None) -> HttpReply:
         problem = problems.problem_of(error, self.services.clock)
+        if problems.tells_when(problem):
+            problem.retry_after_s = self._retry_times.seconds(tenant, problem.retry_after_s)
         # The reply has the problem, whose traceback has the frames, one of which has the reply: together they
         # would stay until the collector comes, with bodies of megabytes among them.
         problem.__traceback__ = problem.__context__ = problem.__cause__ = None
@@ -235,7 +310,7 @@ def _with_body(route: Route, call: Exchange, sent: Any) -> Awaitable[HttpReply]:
     if route.body is not None:
         call.body = checked(route.body, sent, "body")
     elif not _is_object(sent):
-        raise Problem("request_invalid", "The body is not a JSON object.", names=["body"])
+        raise Refused("request_invalid", "The body is not a JSON object.", names=["body"])
     call.data = sent
     return route.handler(call)
 
@@ -249,14 +324,14 @@ def _check_path(request: Incoming) -> None:
         pattern, code = PATH_NAMES[name]
         if not pattern.fullmatch(value):
             if code == "request_invalid":
-                raise Problem(code, f"The {name} of the path is not a name.", names=[name])
-            raise Problem(code)
+                raise Refused(code, f"The {name} of the path is not a name.", names=[name])
+            raise Refused(code)
 
 
 class Resource:
     """One path of the table, with all its methods."""
 
-    def __init__(self, gateway: Gateway, routes: dict[str, Route]) -> None:
+    def __init__(self, gateway: GatewayChecks, routes: dict[str, Route]) -> None:
         self._gateway = gateway
         self._routes = routes
         self._allow = sorted([*routes, "HEAD"] if "GET" in routes else routes)
@@ -268,7 +343,7 @@ class Resource:
         route = self._routes.get("GET" if method == "HEAD" else method)
         tenant: str | None = None
         if route is None:
-            name, reply = "wrong_method", gateway.refusal(Problem("method_not_allowed", allow=self._allow))
+            name, reply = "wrong_method", gateway.refusal(Refused("method_not_allowed", allow=self._allow))
         else:
             name = route.name
             try:
@@ -283,14 +358,14 @@ class Resource:
 class OpenResource:
     """A path for those who run the gateway; it asks nobody who they are."""
 
-    def __init__(self, gateway: Gateway, answer: Callable[[Services], Awaitable[HttpReply]]) -> None:
+    def __init__(self, gateway: GatewayChecks, answer: Callable[[Services], Awaitable[HttpReply]]) -> None:
         self._gateway = gateway
         self._answer = answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         del receive
         if scope["method"] not in ("GET", "HEAD"):
-            reply = self._gateway.refusal(Problem("method_not_allowed", allow=["GET", "HEAD"]))
+            reply = self._gateway.refusal(Refused("method_not_allowed", allow=["GET", "HEAD"]))
         else:
             try:
                 reply = await self._answer(self._gateway.services)
@@ -302,13 +377,13 @@ class OpenResource:
 class Nowhere:
     """Every other path."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: GatewayChecks) -> None:
         self._gateway = gateway
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         del receive
         started = self._gateway.services.clock.monotonic()
-        reply = self._gateway.refusal(Problem("not_found"))
+        reply = self._gateway.refusal(Refused("not_found"))
         await respond(send, reply)
         self._gateway.finish("nowhere", scope["method"], reply, None, started)
 
@@ -332,6 +407,10 @@ async def respond(send: Send, reply: HttpReply, tenant: str | None = None) -> No
         headers.append((b"idempotent-replayed", b"true"))
     if tenant is not None:
         headers.append((b"x-tenant-id", tenant.encode()))
+    if reply.location:
+        headers.append((b"location", reply.location.encode()))
+    if reply.applied:
+        headers.append((b"preference-applied", reply.applied.encode()))
     if reply.problem is not None:
         headers += problems.headers(reply.problem)
         if reply.problem.code == "request_timeout":

@@ -7,27 +7,39 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from semel.audit import duplicate_report, export
-from semel.audit.export import BEGINNING, LogPosition
-from semel.flow.problems import Problem
+from semel.audit.backwards import part_before
+from semel.audit.export import BEGINNING, LogPosition, Part
+from semel.audit.heads import ChainHead, heads
+from semel.flow.problems import Refused
 from semel.flow.values import Page
-from semel.gateway.bodies import DuplicatesQuery, ListQuery
+from semel.gateway.bodies import DuplicatesQuery, EventsQuery
 from semel.gateway.exchange import Exchange, HttpReply, Listed, data
 from semel.gateway.incoming import Disconnected
+from semel.gateway.services import Services
 from semel.kernel.answers import DuplicatesJson, EventJson
 
 
 async def list_events(call: Exchange) -> Listed[EventJson]:
-    query: ListQuery = call.query
-    part = await asyncio.to_thread(
-        export.part, call.services.store, call.tenant, _position(call), query.limit
-    )
+    query: EventsQuery = call.query
+    read: Callable[..., Part] = export.part
+    position = _position(call)
+    if query.order == "newest":
+        read = part_before
+    elif position is None:
+        position = BEGINNING
+    part = await asyncio.to_thread(read, call.services.store, call.tenant, position, query.limit)
     after = None if part.next is None else (part.next.seq, str(part.next.lane))
     return call.page(Page(part.lines, after))
 
 
-def _position(call: Exchange) -> LogPosition:
+def _position(call: Exchange) -> LogPosition | None:
     after = call.after()
-    return BEGINNING if after is None else LogPosition(int(after[1]), after[0])
+    return None if after is None else LogPosition(int(after[1]), after[0])
+
+
+async def chain_heads(services: Services) -> list[ChainHead]:
+    """How far the chain of the whole store reaches; of the events after it only how many there are."""
+    return await asyncio.to_thread(heads, services.store)
 
 
 async def find_duplicates(call: Exchange) -> HttpReply[DuplicatesJson]:
@@ -53,7 +65,7 @@ async def watching(call: Exchange) -> AsyncIterator[Callable[[int], None]]:
         if gone.done():
             raise Disconnected
         if call.services.stopping.is_set():
-            raise Problem("store_unavailable", "The gateway stops; ask another one, or later.")
+            raise Refused("store_unavailable", "The gateway stops; ask another one, or later.")
 
     try:
         yield look

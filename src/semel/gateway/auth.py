@@ -19,7 +19,7 @@ import orjson
 
 from semel.errors import SemelError
 from semel.flow.document_store import DocumentStore
-from semel.flow.problems import Problem
+from semel.flow.problems import Refused
 from semel.flow.values import Caller
 from semel.gateway.incoming import Incoming
 from semel.gateway.settings import is_loopback
@@ -170,7 +170,7 @@ class KeyAuthenticator:
         self._cache: dict[str, _CachedKey] = {}
 
     async def caller(self, request: Incoming) -> Caller:
-        """Who asks; Problem `unauthenticated` if nobody can tell."""
+        """Who asks; Refused `unauthenticated` if nobody can tell."""
         id_, secret = _credential(request)
         cached = self._cache.get(id_)
         if cached is None or self._clock.monotonic() >= cached.until:
@@ -178,7 +178,7 @@ class KeyAuthenticator:
         kept = _NO_HASH if cached is None else cached.key.secret_hash
         right = hmac.compare_digest(_hash(secret), kept)
         if cached is None or not right or cached.key.revoked_us is not None:
-            raise Problem("unauthenticated")
+            raise Refused("unauthenticated")
         return cached.caller
 
     async def _read(self, id_: str) -> _CachedKey | None:
@@ -203,18 +203,18 @@ def _credential(request: Incoming) -> tuple[str, str]:
     given = set(request.header_values(b"x-api-key"))
     given.update(map(_bearer, request.header_values(b"authorization")))
     if len(given) != 1:
-        raise Problem("unauthenticated")
+        raise Refused("unauthenticated")
     scheme, _, rest = given.pop().decode("latin-1").strip().partition("_")
     id_, _, secret = rest.partition("_")
     if scheme != "semel" or not _KEY_ID.fullmatch(id_) or not secret:
-        raise Problem("unauthenticated")
+        raise Refused("unauthenticated")
     return id_, secret
 
 
 def _bearer(value: bytes) -> bytes:
     scheme, _, token = value.partition(b" ")
     if scheme.lower() != b"bearer":
-        raise Problem("unauthenticated", "Only `Authorization: Bearer` and `X-API-Key` are understood.")
+        raise Refused("unauthenticated", "Only `Authorization: Bearer` and `X-API-Key` are understood.")
     return token.strip()
 
 
@@ -228,9 +228,9 @@ class DevAuthenticator:
     async def caller(self, request: Incoming) -> Caller:
         host, origin = request.header(b"host"), request.header(b"origin")
         if host is not None and not _is_here(host):
-            raise Problem("forbidden", "With --dev only this machine is served, under its own name.")
+            raise Refused("forbidden", "With --dev only this machine is served, under its own name.")
         if origin is not None and not _is_here(origin.partition(b"://")[2]):
-            raise Problem("forbidden", "With --dev pages of other hosts are not served.")
+            raise Refused("forbidden", "With --dev pages of other hosts are not served.")
         return _named(request.header(b"x-tenant-id"), request.header(b"x-principal-id"))
 
 
@@ -241,13 +241,13 @@ def _is_here(host: bytes) -> bool:
 
 @lru_cache(4_096)  # the same few again and again
 def _named(tenant_header: bytes | None, principal_header: bytes | None) -> Caller:
-    """Whoever the headers say, with every role; a Problem if that is nobody's name."""
+    """Whoever the headers say, with every role; a Refused if that is nobody's name."""
     tenant = _header_text(tenant_header, b"x-tenant-id", "default")
     principal = _header_text(principal_header, b"x-principal-id", "dev")
     if not _NAME.fullmatch(tenant):
-        raise Problem("request_invalid", "X-Tenant-ID is not a tenant's name.", names=["X-Tenant-ID"])
+        raise Refused("request_invalid", "X-Tenant-ID is not a tenant's name.", names=["X-Tenant-ID"])
     if not is_principal(principal):
-        raise Problem("request_invalid", "X-Principal-Id is not a name.", names=["X-Principal-Id"])
+        raise Refused("request_invalid", "X-Principal-Id is not a name.", names=["X-Principal-Id"])
     return Caller(tenant, principal, _EVERY_ROLE)
 
 
@@ -261,7 +261,7 @@ def _header_text(value: bytes | None, name: bytes, default: str) -> str:
     try:
         return default if value is None else value.decode("utf-8")
     except UnicodeDecodeError:
-        raise Problem("request_invalid", f"{name.decode()} is not UTF-8.", names=[name.decode()]) from None
+        raise Refused("request_invalid", f"{name.decode()} is not UTF-8.", names=[name.decode()]) from None
 
 
 Authenticator = KeyAuthenticator | DevAuthenticator
@@ -269,11 +269,11 @@ Authenticator = KeyAuthenticator | DevAuthenticator
 
 def check_role(caller: Caller, roles: frozenset[str]) -> None:
     if not roles & caller.roles:
-        raise Problem("forbidden", f"This takes one of the roles {', '.join(sorted(roles))}.")
+        raise Refused("forbidden", f"This takes one of the roles {', '.join(sorted(roles))}.")
 
 
 def check_tenant(caller: Caller, request: Incoming) -> None:
     """Every X-Tenant-ID is the credential's own tenant."""
     for value in request.header_values(b"x-tenant-id"):
         if value.decode("latin-1") != caller.tenant:
-            raise Problem("tenant_mismatch")
+            raise Refused("tenant_mismatch")

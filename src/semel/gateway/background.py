@@ -40,7 +40,11 @@ _SENT_WITHIN_US = 2_000_000
 _AGAIN_S = 1.0
 
 
-def background(services: Services) -> list[tuple[str, Coroutine[Any, Any, None]]]:
+# What goes on where the store's messages and times are the business of others.
+_ALONE = ("sweep", "probes")
+
+
+def background(services: Services, *, alone: bool = False) -> list[tuple[str, Coroutine[Any, Any, None]]]:
     """What runs until it is cancelled. None of it is needed for safety, and any number of gateways may."""
     if not services.clock.runs:
         return []
@@ -53,7 +57,9 @@ def background(services: Services) -> list[tuple[str, Coroutine[Any, Any, None]]
     }
     if services.prober is not None:
         works["probes"] = services.prober.run
-    return [(name, _going(services, name, work)) for name, work in works.items()]
+    return [
+        (name, _going(services, name, work)) for name, work in works.items() if not alone or name in _ALONE
+    ]
 
 
 async def _going(services: Services, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -62,8 +62,10 @@ RunsMax = Annotated[int, Field(ge=1, le=RUNS_MAX)]
 
 RunStatus = Literal["running", "waiting", "succeeded", "failed", "cancelled"]
 JobStatus = Literal["waiting", "queued", "leased", "succeeded", "failed", "denied", "cancelled"]
+LetterStatus = Literal["put_aside", "retried"]
 ApprovalStatus = Literal["waiting", "approved", "rejected", "expired", "cancelled"]
-Scope = Literal["tool", "run", "job", "approval"]
+EventOrder = Literal["oldest", "newest"]
+Scope = Literal["tool", "http", "run", "job", "approval"]
 RecordState = Literal["pending", "in_doubt", "done", "failed", "partial"]
 
 
@@ -194,6 +196,11 @@ class ApprovalsQuery(ListQuery):
     status: ApprovalStatus | None = None
 
 
+class LettersQuery(ListQuery):
+    status: LetterStatus | None = None
+    consumer: Label | None = None
+
+
 class RecordsQuery(ListQuery):
     scope: Scope | None = None
     key: KeyText | None = None
@@ -207,6 +214,10 @@ class ToolQuery(NoQuery):
 
 class WindowsQuery(NoQuery):
     tool: Label | None = None
+
+
+class EventsQuery(ListQuery):
+    order: EventOrder | None = None
 
 
 class DuplicatesQuery(NoQuery):

@@ -12,7 +12,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from semel.flow.problems import Problem
+from semel.flow.problems import Refused
 from semel.gateway import problems
 from semel.gateway.incoming import BROKEN, LISTENING, Scope
 
@@ -124,7 +124,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         if self._refused or self._broken or self.transport.is_closing():
             return
-        problem = Problem(code, message)
+        problem = Refused(code, message)
         if not self._working():
             self._tell(problem)
         elif self.cycle.more_body and not self.cycle.response_started:
@@ -133,14 +133,14 @@ class BoundedHttp(HttpToolsProtocol):
             # An answer now would be taken for that of the request before, which may still succeed.
             self.transport.close()
 
-    def _tell_when_asked(self, problem: Problem) -> None:
+    def _tell_when_asked(self, problem: Refused) -> None:
         """Refuse once somebody waits for the body. An answer that does without it is the last one here."""
         self._broken, self._bytes = True, 0
         self.cycle.keep_alive = False
         scope: Scope = self.cycle.scope  # type: ignore[assignment]
         scope[BROKEN] = lambda: self._tell(problem)
 
-    def _tell(self, problem: Problem) -> None:
+    def _tell(self, problem: Refused) -> None:
         if self._refused or self.transport.is_closing():
             return
         self._refused, self._bytes = True, 0
@@ -185,7 +185,7 @@ class BoundedHttp(HttpToolsProtocol):
             self.loop.call_later(_UNREAD_S, self._drop_unread)
 
 
-def _answer(problem: Problem) -> bytes:
+def _answer(problem: Refused) -> bytes:
     body = problems.body(problem)
     headers = [
         (b"content-type", problems.MEDIA.encode()),

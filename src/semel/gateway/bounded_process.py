@@ -18,10 +18,10 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from semel.flow.problems import Problem
+from semel.flow.problems import Refused
 from semel.gateway import bounded_process_main
 from semel.gateway.bounded_process_main import COUNT, CPU_S, LENGTH, REFUSED
-from semel.gateway.turns import Turns
+from semel.gateway.large_requests import LargeRequests
 from semel.kernel.large import LargeJson
 
 _log = logging.getLogger("semel.gateway")
@@ -102,7 +102,7 @@ class Apart:
     """The processes of one gateway."""
 
     def __init__(self) -> None:
-        self._turns = Turns(_PER_TENANT_MAX)
+        self._large = LargeRequests(_PER_TENANT_MAX)
         self._processes = asyncio.Semaphore(_PROCESSES_MAX)
         self._idle: list[Companion] = []
 
@@ -117,11 +117,11 @@ class Apart:
         return await self._words(tenant, b"input", schema, input)
 
     async def check_sound(self, tenant: str, text: bytes) -> None:
-        """The body is strict JSON; else a Problem says what it is not."""
+        """The body is strict JSON; else a Refused says what it is not."""
         await self._read(tenant, b"sound", text)
 
     async def forms(self, tenant: str, text: bytes) -> LargeJson:
-        """The whole body; a Problem if it is no strict JSON."""
+        """The whole body; a Refused if it is no strict JSON."""
         written, canonical = await self._read(tenant, b"forms", text)
         return LargeJson(written, canonical)
 
@@ -141,13 +141,13 @@ class Apart:
         try:
             return await self._do(tenant, parts)
         except Exhausted:
-            raise Problem("request_invalid", f"To read the body takes more than {CPU_S:g} s.") from None
+            raise Refused("request_invalid", f"To read the body takes more than {CPU_S:g} s.") from None
 
     # --- how it is done ---------------------------------------------------------------------------
 
     async def _do(self, tenant: str, parts: Sequence[bytes]) -> list[bytes]:
-        with self._turns.entry(tenant):
-            async with self._turns.turn(tenant), self._processes:
+        with self._large.entry(tenant):
+            async with self._large.turn(tenant), self._processes:
                 return await self._insist(parts)
 
     async def _insist(self, parts: Sequence[bytes]) -> list[bytes]:
@@ -158,7 +158,7 @@ class Apart:
                 continue  # not by its work; by whom, nobody here can tell
             if status == REFUSED:
                 code, message = answer
-                raise Problem(code.decode(), message.decode())
+                raise Refused(code.decode(), message.decode())
             return answer
         raise Exhausted
 
@@ -187,7 +187,7 @@ class Apart:
             _log.error(
                 '{"event": "a process for checks could not be started", "status": %d}', companion.end()
             )
-            raise Problem("check_unavailable", retry_after_s=1) from None
+            raise Refused("check_unavailable", retry_after_s=1) from None
         except BaseException:
             companion.end()
             raise

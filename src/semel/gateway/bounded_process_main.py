@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 import orjson
 
 from semel.flow import schemas
-from semel.flow.problems import Problem
+from semel.flow.problems import Refused
 from semel.gateway import strict_json
 from semel.kernel.keys import canonical
 
@@ -66,7 +66,7 @@ def answer_to(parts: Sequence[bytes]) -> Sequence[bytes]:
     name, *arguments = parts
     try:
         return (DONE, *WORKS[name](*arguments))
-    except Problem as problem:
+    except Refused as problem:
         return REFUSED, problem.code.encode(), problem.message.encode()
 
 

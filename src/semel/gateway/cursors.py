@@ -12,7 +12,7 @@ import hmac
 
 import orjson
 
-from semel.flow.problems import Problem
+from semel.flow.problems import Refused
 from semel.kernel.keys import frame
 
 ListPosition = tuple[int, str]
@@ -32,7 +32,7 @@ class Cursors:
         return base64.urlsafe_b64encode(self._mark(body, bound) + body).decode().rstrip("=")
 
     def read(self, cursor: str, *bound: str) -> ListPosition:
-        """The position; Problem `request_invalid` unless the cursor was written for this very list."""
+        """The position; Refused `request_invalid` unless the cursor was written for this very list."""
         try:
             raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
         except ValueError:
@@ -47,5 +47,5 @@ class Cursors:
         return hmac.digest(self._key, frame(body, *bound), "sha256")[:_MARK_BYTES]
 
 
-def _invalid() -> Problem:
-    return Problem("request_invalid", "The cursor is not one of this list.", names=["cursor"])
+def _invalid() -> Refused:
+    return Refused("request_invalid", "The cursor is not one of this list.", names=["cursor"])

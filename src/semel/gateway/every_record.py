@@ -1,4 +1,4 @@
-"""Every record of a tenant as one list: those of tools, the keys of runs and jobs, the questions to people.
+"""Every record of a tenant as one list: of tools and HTTP requests, keys of runs and jobs, questions.
 
 The first live in the ledger and are read synchronously, so on a thread; the others are documents of the flow.
 The gateway's handlers and the command line at a store both ask here. Nothing of HTTP is in this module.
@@ -18,11 +18,14 @@ from semel.flow.approvals import JobApprovals
 from semel.flow.idempotency_keys import Keys
 from semel.flow.values import Page
 from semel.kernel.answers import ExplainedRecordJson, ExplanationJson, RecordJson, WantedResultJson
-from semel.kernel.record import Record
+from semel.kernel.record import OF_HTTP, OF_TOOL, Record
 from semel.ledger.explain import DECISIONS, explained, happening
 from semel.ledger.records import NO_RESULT, Records, Resolution
 from semel.questions.views import job_of_question
 from semel.stores.base import Store
+
+# Of calls, which live in the ledger.
+_CALL_SCOPES = (None, OF_TOOL, OF_HTTP)
 
 # Scopes of keys, with the names that the flow files them under.
 _KEY_SCOPES = {"run": ("run", "rerun"), "job": ("job",)}
@@ -31,13 +34,21 @@ _KEY_SCOPES = {"run": ("run", "rerun"), "job": ("job",)}
 _KEY_STATES = (None, "pending", "done")
 _QUESTION_STATES = (None, "pending", "done", "failed")
 
-# Read at once where a filter leaves some out.
+# Read at once where a filter leaves some out, and how often for one page.
 _PAGE = 200
+_BATCHES_MAX = 10
 
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00Z")
 
 ListPosition = tuple[int, str]
 Items = list[RecordJson]
+
+
+class ListPart(NamedTuple):
+    """What one kind gives to a page; `until` is how far back it was looked through, if not to its end."""
+
+    items: Items
+    until: ListPosition | None = None
 
 
 @dataclass(frozen=True)
@@ -77,33 +88,38 @@ class EveryRecord:
         self._records = Records(store, tenant)
 
     async def list(self, filters: RecordFilter, after: ListPosition | None, limit: int) -> Page[RecordJson]:
-        """Newest first."""
-        records: Items = []
+        """Newest first. A page may be shorter than `limit` and still not be the last."""
+        parts: list[ListPart] = []
         if filters.scope in (None, "approval") and filters.state in _QUESTION_STATES:
-            records += await self._of_questions(filters, after, limit)
-        if filters.scope in (None, "tool"):
-            records += await asyncio.to_thread(self._of_tools, filters, after, limit)
+            parts.append(await self._of_questions(filters, after, limit))
+        if filters.scope in _CALL_SCOPES:
+            parts.append(await asyncio.to_thread(self._of_calls, filters, after, limit))
         if filters.tool is None and filters.state in _KEY_STATES:
-            for scope in _KEY_SCOPES if filters.scope is None else [filters.scope]:
-                for filed in _KEY_SCOPES.get(scope, ()):
-                    records += await self._of_keys(filters, filed, after, limit)
-        records.sort(key=position, reverse=True)
-        items = records[:limit]
-        more = len(records) >= limit and filters.key is None
-        return Page(items, position(items[-1]) if more else None)
+            scopes = _KEY_SCOPES if filters.scope is None else [filters.scope]
+            names = [filed for scope in scopes for filed in _KEY_SCOPES.get(scope, ())]
+            parts += [await self._of_keys(filters, filed, after, limit) for filed in names]
+        # What is older than where one of them stopped, is for the next page.
+        until = max((part.until for part in parts if part.until is not None), default=None)
+        items = [item for part in parts for item in part.items if until is None or position(item) >= until]
+        items = sorted(items, key=position, reverse=True)[:limit]
+        if filters.key is not None:
+            return Page(items, None)
+        return Page(items, position(items[-1]) if len(items) == limit else until)
 
-    def _of_tools(self, filters: RecordFilter, after: ListPosition | None, limit: int) -> Items:
-        records = self._records.list(
-            scope=filters.scope,
-            state=filters.state,
-            key=filters.key,
-            tool=filters.tool,
-            before=after,
-            limit=limit,
-        )
-        return [self._records.show(record) for record in records]
+    def _of_calls(self, filters: RecordFilter, after: ListPosition | None, limit: int) -> ListPart:
+        scope, state, tool = filters.scope, filters.state, filters.tool
+        until = None
+        if filters.key is not None:
+            records = self._records.list(
+                scope=scope, state=state, key=filters.key, tool=tool, before=after, limit=limit
+            )
+        else:
+            records, until = self._records.sifted(
+                scope=scope, state=state, tool=tool, before=after, limit=limit
+            )
+        return ListPart([self._records.show(record) for record in records], until)
 
-    async def _of_questions(self, filters: RecordFilter, after: ListPosition | None, limit: int) -> Items:
+    async def _of_questions(self, filters: RecordFilter, after: ListPosition | None, limit: int) -> ListPart:
         def fits(item: RecordJson) -> bool:
             return filters.state in (None, item["state"]) and filters.tool in (None, item["tool"])
 
@@ -119,7 +135,7 @@ class EveryRecord:
 
     async def _of_keys(
         self, filters: RecordFilter, filed: str, after: ListPosition | None, limit: int
-    ) -> Items:
+    ) -> ListPart:
         def fits(item: RecordJson) -> bool:
             return filters.state in (None, item["state"])
 
@@ -131,7 +147,7 @@ class EveryRecord:
             return _beyond(after, [key] if key is not None and fits(key) else [])
         if filters.state == "pending":
             # A key is reserved for seconds, so those that are stand among the newest.
-            return list(filter(fits, await read(after, _PAGE)))[:limit]
+            return ListPart(list(filter(fits, await read(after, _PAGE)))[:limit])
         return await _sifted(read, fits, after, limit)
 
     async def get(self, id_: str) -> ExplainedRecordJson:
@@ -201,20 +217,21 @@ async def _sifted(
     fits: Callable[[RecordJson], bool],
     after: ListPosition | None,
     limit: int,
-) -> Items:
-    """The first so many that fit; fewer only if there are no more."""
+) -> ListPart:
+    """The first so many that fit; fewer if there are no more, or too many were looked at."""
     fitting: Items = []
     size = limit
-    while True:
+    for _ in range(_BATCHES_MAX):
         items = await read(after, size)
         fitting += filter(fits, items)
         if len(fitting) >= limit or len(items) < size:
-            return fitting[:limit]
+            return ListPart(fitting[:limit])
         after, size = position(items[-1]), max(limit, _PAGE)
+    return ListPart(fitting, after)
 
 
-def _beyond(after: ListPosition | None, items: Items) -> Items:
-    return [item for item in items if after is None or position(item) < after]
+def _beyond(after: ListPosition | None, items: Items) -> ListPart:
+    return ListPart([item for item in items if after is None or position(item) < after])
 
 
 def position(item: RecordJson) -> ListPosition:

@@ -30,6 +30,8 @@ class HttpReply(NamedTuple, Generic[A]):
     media: str = JSON
     replayed: bool = False
     problem: Refusal | None = None
+    location: str = ""
+    applied: str = ""  # the preference that was honoured
 
 
 @dataclass(slots=True)
@@ -45,6 +47,8 @@ class Exchange:
     query: Any
     body: Any = None  # as the route's model has it
     data: Any = None  # the same, as it was sent
+    may_wait: bool = True  # nobody else waits for what this request holds
+    applied: str = ""  # the preference that was honoured
 
     @property
     def tenant(self) -> str:

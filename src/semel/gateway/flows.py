@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
+from semel.flow.dead_letters import LetterFilter
 from semel.flow.job_admin import JobFilter
-from semel.flow.problems import Problem
-from semel.gateway.bodies import DecisionBody, HeartbeatBody, JobsQuery, LeaseBody, ResultBody
+from semel.flow.problems import Refused
+from semel.flow.slot_queue import SlotPatience
+from semel.gateway import preferences
+from semel.gateway.bodies import DecisionBody, HeartbeatBody, JobsQuery, LeaseBody, LettersQuery, ResultBody
 from semel.gateway.exchange import Exchange, HttpReply, Listed, answer, data
+from semel.gateway.incoming import Disconnected
 from semel.kernel import answers
 
 # A worker that waits is looked after this often: has it gone away, does the gateway stop?
@@ -24,7 +30,7 @@ async def put_tenant(call: Exchange) -> HttpReply[answers.TenantJson]:
     tenant = call.path["tenant"]
     # Under --dev every tenant is one's own.
     if tenant != call.tenant and not call.services.settings.dev:
-        raise Problem("tenant_mismatch", "A credential sets the limits of its own tenant only.")
+        raise Refused("tenant_mismatch", "A credential sets the limits of its own tenant only.")
     return data(await call.services.flow.workflows.put_tenant(tenant, call.body.max_concurrent_runs))
 
 
@@ -55,7 +61,42 @@ async def delete_workflow(call: Exchange) -> HttpReply[answers.DeletedJson]:
 
 async def start_run(call: Exchange) -> HttpReply[answers.RunStartedJson]:
     runs = call.services.flow.runs
-    return answer(await runs.start(call.caller, call.path["workflow_id"], call.key, call.data))
+    workflow_id = call.path["workflow_id"]
+    if (wait_s := _wait_s(call)) == 0:
+        return answer(await runs.start(call.caller, workflow_id, call.key, call.data))
+    async with _patience(call, wait_s) as patience:
+        return answer(await runs.start(call.caller, workflow_id, call.key, call.data, patience))
+
+
+def _wait_s(call: Exchange) -> int:
+    """For how long the client would wait for a slot (`Prefer: wait=S`)."""
+    values = call.request.header_values(b"prefer")
+    return preferences.wait_s(values) if values and call.may_wait else 0
+
+
+@asynccontextmanager
+async def _patience(call: Exchange, wait_s: int) -> AsyncIterator[SlotPatience]:
+    """It ends with the time, with the client, and with the gateway."""
+    ended = asyncio.ensure_future(_why_nobody_waits(call))
+    patience = SlotPatience(wait_s, ended)
+    try:
+        yield patience
+    finally:
+        ended.cancel()
+        if patience.honoured:
+            call.applied = f"wait={wait_s}"
+
+
+async def _why_nobody_waits(call: Exchange) -> Exception:
+    """Once the client has gone away, or the gateway stops."""
+    gone = asyncio.ensure_future(call.request.gone())
+    stopping = asyncio.ensure_future(call.services.stopping.wait())
+    try:
+        await asyncio.wait((gone, stopping), return_when=asyncio.FIRST_COMPLETED)
+        return Disconnected() if gone.done() else Refused("gateway_stopping")
+    finally:
+        gone.cancel()
+        stopping.cancel()
 
 
 async def get_run(call: Exchange) -> HttpReply[answers.RunJson]:
@@ -91,8 +132,11 @@ async def cancel_run(call: Exchange) -> HttpReply[answers.RunJson]:
 
 
 async def rerun_run(call: Exchange) -> HttpReply[answers.RunStartedJson]:
-    runs = call.services.flow.runs
-    return answer(await runs.rerun(call.caller, call.path["run_id"], call.body.from_step, call.key))
+    runs, run_id, from_step = call.services.flow.runs, call.path["run_id"], call.body.from_step
+    if (wait_s := _wait_s(call)) == 0:
+        return answer(await runs.rerun(call.caller, run_id, from_step, call.key))
+    async with _patience(call, wait_s) as patience:
+        return answer(await runs.rerun(call.caller, run_id, from_step, call.key, patience))
 
 
 # --- jobs -----------------------------------------------------------------------------------------
@@ -198,7 +242,10 @@ async def _decide(call: Exchange, status: str) -> HttpReply[answers.DecisionJson
 
 
 async def list_dead_letters(call: Exchange) -> Listed[answers.DeadLetterJson]:
-    return call.page(await call.services.flow.dead_letters.list(call.tenant, call.after(), call.query.limit))
+    query: LettersQuery = call.query
+    filters = LetterFilter(query.status, query.consumer)
+    letters = call.services.flow.dead_letters
+    return call.page(await letters.list(call.tenant, call.after(), query.limit, filters))
 
 
 async def get_dead_letter(call: Exchange) -> HttpReply[answers.DeadLetterJson]:

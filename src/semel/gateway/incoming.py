@@ -1,4 +1,4 @@
-"""A request before the flow sees it: bounded, parsed, checked. What does not fit is a Problem."""
+"""A request before the flow sees it: bounded, parsed, checked. What does not fit is a Refused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, ValidationError
 
-from semel.flow.problems import Problem
+from semel.flow.problems import Refused
 from semel.gateway import idempotency
 
 Scope = MutableMapping[str, Any]
@@ -89,20 +89,20 @@ class Incoming:
             if keyed and name == idempotency.QUERY:
                 continue
             if name in values:
-                raise Problem("request_invalid", f"The query names {name!r} twice.", names=[name])
+                raise Refused("request_invalid", f"The query names {name!r} twice.", names=[name])
             values[name] = value
         return checked(model, values, "query")
 
     # --- body -------------------------------------------------------------------------------------
 
     async def body(self, large: Callable[[int], None] = lambda _: None) -> bytes:
-        """All of it, or Problem `body_too_large` as soon as that is certain.
+        """All of it, or Refused `body_too_large` as soon as that is certain.
 
         `large` hears of a body that is not small before it has arrived: how long it is, or may be.
         """
         announced = _announced(self.header(b"content-length"))
         if announced > BODY_BYTES_MAX:
-            raise Problem("body_too_large")
+            raise Refused("body_too_large")
         if announced > SMALL_BYTES_MAX:
             large(announced)
         scope, parts = self._scope, list[bytes]()
@@ -121,7 +121,7 @@ class Incoming:
                 large(BODY_BYTES_MAX)
             size += len(part)
             if size > BODY_BYTES_MAX:
-                raise Problem("body_too_large")
+                raise Refused("body_too_large")
             parts.append(part)
             more = message.get("more_body", False)
         return b"".join(parts)
@@ -143,7 +143,7 @@ def _pairs(query: bytes) -> list[tuple[str, str]]:
             query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_QUERY_NAMES_MAX
         )
     except ValueError:  # UnicodeDecodeError is one
-        raise Problem("request_invalid", "The query cannot be read.") from None
+        raise Refused("request_invalid", "The query cannot be read.") from None
 
 
 @cache
@@ -153,20 +153,20 @@ def _no_query(model: type[M]) -> M:
 
 
 def checked(model: type[M], value: Any, what: str) -> M:
-    """The value as the model has it; Problem `request_invalid` that names what does not fit."""
+    """The value as the model has it; Refused `request_invalid` that names what does not fit."""
     try:
         return model.model_validate(value)
     except ValidationError as wrong:
         raise _misfit(wrong, what) from None
 
 
-def _misfit(wrong: ValidationError, what: str) -> Problem:
+def _misfit(wrong: ValidationError, what: str) -> Refused:
     # Without the input: it may hold what belongs in no log and no answer.
     errors = wrong.errors(include_url=False, include_input=False, include_context=False)[:_ERRORS_SHOWN_MAX]
     shown = [{"at": _member_path(error["loc"], what), "what": error["msg"]} for error in errors]
     first = shown[0]
     names = [each["at"] for each in shown]
-    return Problem("request_invalid", f"{first['at']}: {first['what']}.", names=names, errors=shown)
+    return Refused("request_invalid", f"{first['at']}: {first['what']}.", names=names, errors=shown)
 
 
 def _member_path(loc: Iterable[int | str], what: str) -> str:

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from semel.flow.lock import CONTEXTS
-from semel.gateway.series import CounterSeries, HistogramSeries
+from semel.flow.lock import CONTEXTS, LOOKS, LockListener
+from semel.gateway.last_hour import LastHour
+from semel.instrumentation.series import RETRY_AGE, CounterSeries, HistogramSeries, SeriesName
 from semel.kernel.clock import SYSTEM, Clock
 from semel.questions.refusals import Refusal
 from semel.windows.age_counters import AgeCounters
@@ -25,9 +26,6 @@ DOUBTS_MAX = 500
 
 # From the quickest commit in memory to the longest wait for a lock.
 _WAITS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 2.5, 5, 10)
-
-# From an HTTP client's second attempt to the longest window by default, 90 days.
-_AGES_S = (1, 10, 60, 600, 3_600, 21_600, 86_400, 259_200, 604_800, 2_592_000, 7_776_000)
 
 # Routes that admit, by the scope of their keys.
 _ENDPOINTS = {"run": "start_run", "rerun": "rerun_run"}
@@ -43,12 +41,11 @@ class Metrics:
         self._clock = clock
         self.registry = CollectorRegistry()
         self.ages = AgeCounters()  # upkeep merges it into the store
+        self.last_hour = LastHour(clock)
         self._tenants: set[str] = set()
         ProcessCollector(registry=self.registry)
         self._claims = self._counter("semel_claims", "Keys claimed, by what was answered.", "tool", "answer")
-        self._retry_age = self._histogram(
-            "semel_retry_age_seconds", "How old a key was when it was sent again.", _AGES_S, "tool"
-        )
+        self._retry_age = self._measured(RETRY_AGE)
         self._run_starts = self._counter("semel_run_starts", "Requests for a run, by outcome.", "outcome")
         self._admission_wait = self._histogram(
             "semel_admission_wait_seconds", "How long a start was at admission, by its end.", _WAITS_S,
@@ -74,13 +71,29 @@ class Metrics:
         self._outbox = self._gauge("semel_outbox_unpublished", "Messages that the bus has not taken yet.")
         self._ready = self._gauge("semel_ready", "1 if store and bus answered when last looked at.")
 
+    def lock(self) -> LockMetrics:
+        """Those of the lock, which only its strategy has."""
+        looks = self._counter(
+            "semel_admission_lock_attempts", "Looks at the tenant's lock, by how they ended.", "outcome"
+        )
+        waits = self._histogram(
+            "semel_admission_lock_wait_seconds", "How long was waited for the tenant's lock alone.", _WAITS_S,
+            "outcome",
+        )  # fmt: skip
+        for outcome in LOOKS:
+            looks.begin(outcome)
+        return LockMetrics(looks, waits)
+
     def _counter(self, name: str, what: str, *labels: str) -> CounterSeries:
-        series = CounterSeries(name, what, labels, self._clock)
+        series = CounterSeries(SeriesName(name, what, labels), self._clock)
         self.registry.register(series)
         return series
 
     def _histogram(self, name: str, what: str, bounds: tuple[float, ...], *labels: str) -> HistogramSeries:
-        series = HistogramSeries(name, what, bounds, labels, self._clock)
+        return self._measured(SeriesName(name, what, labels, bounds))
+
+    def _measured(self, named: SeriesName) -> HistogramSeries:
+        series = HistogramSeries(named, self._clock)
         self.registry.register(series)
         return series
 
@@ -93,8 +106,10 @@ class Metrics:
         self._requests.add(endpoint, status)
         if replayed:
             self._replays.add(endpoint)
+            self.last_hour.replayed()
         if problem is not None and status in _CONFLICTS:
             self._conflicts.add(endpoint, problem.code)
+            self.last_hour.conflicted()
 
     def claimed(self, scope: str, *, replayed: bool, problem: Refusal | None) -> None:
         """A request with a key was answered: started, replayed, or the code of its refusal."""
@@ -145,6 +160,20 @@ class Metrics:
 
     def text(self) -> bytes:
         return generate_latest(self.registry)
+
+
+class LockMetrics(LockListener):
+    """The lock alone, not the request."""
+
+    def __init__(self, looks: CounterSeries, waits: HistogramSeries) -> None:
+        self._looks = looks
+        self._waits = waits
+
+    def looked(self, outcome: str) -> None:
+        self._looks.add(outcome)
+
+    def waited(self, outcome: str, seconds: float) -> None:
+        self._waits.observe(seconds, outcome)
 
 
 MEDIA = CONTENT_TYPE_LATEST

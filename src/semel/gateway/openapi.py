@@ -15,6 +15,7 @@ from semel.flow.problems import KINDS
 from semel.gateway import problems
 from semel.gateway.bodies import NoQuery
 from semel.gateway.exchange import JSON
+from semel.gateway.preferences import WAIT_MAX_S
 from semel.gateway.routes import PATH_NAMES, ROUTES, Route
 from semel.kernel.answers import HealthJson, ProblemJson
 from semel.kernel.limits import KEY_BYTES_MAX
@@ -101,7 +102,12 @@ def _operation(route: Route, references: References) -> dict[str, Any]:
     described: dict[str, Any] = {
         "operationId": route.name,
         "summary": f"Roles: {', '.join(sorted(route.roles))}.",
-        "parameters": [*_path_parameters(route), *_query_parameters(route.query), *_key_parameters(route)],
+        "parameters": [
+            *_path_parameters(route),
+            *_query_parameters(route.query),
+            *_key_parameters(route),
+            *_wait_parameters(route),
+        ],
         "responses": _responses(route, references),
     }
     if route.any_object or route.body is not None:
@@ -153,14 +159,26 @@ def _key_parameters(route: Route) -> list[Schema]:
     ]
 
 
+def _wait_parameters(route: Route) -> list[Schema]:
+    if not route.admits:
+        return []
+    schema = {"type": "string", "examples": ["wait=10"]}
+    return [
+        {"name": "Prefer", "in": "header", "required": False, "schema": schema, "description": _ABOUT_WAITING}
+    ]
+
+
 # --- what comes out -------------------------------------------------------------------------------
 
 
 def _responses(route: Route, references: References) -> dict[str, Any]:
     headers = {
         "Idempotent-Replayed": {"description": "true: an earlier answer again", "schema": _TEXT},
+        "X-Request-Id": {"description": "what the request calls itself", "schema": _TEXT},
         "X-Tenant-ID": {"description": "the tenant of the credential", "schema": _TEXT},
     }
+    if route.admits:
+        headers["Preference-Applied"] = {"description": "wait=S: it would have waited", "schema": _TEXT}
     ok = {"description": "Done.", "headers": headers, "content": {JSON: {"schema": references[route.answer]}}}
     codes = [*_ALWAYS, *route.problems]
     if route.any_object or route.body is not None:
@@ -197,6 +215,7 @@ def _operate(references: References) -> dict[str, Any]:
         "/readyz": _open("Work may be sent here.", JSON, health, s503=unready),
         "/metrics": _open("Metrics for Prometheus.", "text/plain", _TEXT),
         "/openapi.json": _open("This document.", JSON, {"type": "object"}),
+        "/": _open("For people: what is here.", "text/html", _TEXT),
     }
 
 
@@ -206,4 +225,8 @@ _ABOUT = (
 _ABOUT_KEYS = (
     "Any of three places; quoted and bare are equal. The same key with the same body has the first answer, "
     "to the byte; with another body it is refused."
+)
+_ABOUT_WAITING = (
+    "`wait=S` (RFC 7240): if no slot is free, wait for one for at most S seconds, and never more than "
+    f"{WAIT_MAX_S}; first come, first served."
 )

@@ -7,18 +7,16 @@ and where it was raised. Not its message: that may quote what a client sent.
 from __future__ import annotations
 
 import logging
-import math
 import traceback
 
 import orjson
 
 from semel.errors import ApprovalError, RecordNotFound, RecordNotInDoubt, StoreCorrupt, StoreUnavailable
-from semel.flow.problems import KINDS, Problem
-from semel.kernel.answers import ProblemJson
+from semel.flow.problems import KINDS, Refused
+from semel.kernel import problem_details
 from semel.kernel.clock import Clock
+from semel.kernel.problem_details import MEDIA as MEDIA
 from semel.questions.refusals import Refusal
-
-MEDIA = "application/problem+json"
 
 # The HTTP status of each code. Nobody else knows it.
 STATUS: dict[str, int] = {
@@ -72,11 +70,15 @@ _log = logging.getLogger("semel.gateway")
 
 # Who asks again later may succeed, and is told when. An internal error is not in the list: nobody knows when.
 _TELLS_WHEN = (409, 429, 503)
-_RETRY_AFTER_S = 1.0
 
 
 def status_of(problem: Refusal) -> int:
     return STATUS[problem.code]
+
+
+def tells_when(problem: Refusal) -> bool:
+    """Whether `Retry-After` says when to come back."""
+    return problem.retriable and status_of(problem) in _TELLS_WHEN
 
 
 def problem_of(error: Exception, clock: Clock) -> Refusal:
@@ -86,21 +88,21 @@ def problem_of(error: Exception, clock: Clock) -> Refusal:
             return error
         case StoreUnavailable():
             _log_line("store unavailable", why=error.message)
-            return Problem("store_unavailable", retry_after_s=error.retry_after_s)
+            return Refused("store_unavailable", retry_after_s=error.retry_after_s)
         case StoreCorrupt():
             _log_line("store corrupt", why=error.message)
-            return Problem("store_corrupt")
+            return Refused("store_corrupt")
         case RecordNotFound():
-            return Problem("record_not_found")
+            return Refused("record_not_found")
         case RecordNotInDoubt():
-            return Problem("record_not_in_doubt")
+            return Refused("record_not_in_doubt")
         case ApprovalError() if error.code in KINDS:
-            return Problem(error.code, error.message)
+            return Refused(error.code, error.message)
     return _unexpected(error, clock)
 
 
-def _unexpected(error: Exception, clock: Clock) -> Problem:
-    return Problem("internal_error", error_id=note("internal error", clock, error))
+def _unexpected(error: Exception, clock: Clock) -> Refused:
+    return Refused("internal_error", error_id=note("internal error", clock, error))
 
 
 def note(event: str, clock: Clock, error: Exception, **facts: object) -> str:
@@ -117,25 +119,21 @@ def _log_line(event: str, **facts: object) -> None:
 
 
 def body(problem: Refusal) -> bytes:
-    members: ProblemJson = {
-        "type": f"urn:semel:problem:{problem.code}",
-        "title": problem.title,
-        "status": status_of(problem),
-        "detail": problem.message,
-        "code": problem.code,
-        "retriable": problem.retriable,
-    }
-    # What one problem says more never replaces what every problem has.
-    more = {name: value for name, value in problem.details.items() if name not in members}
-    return orjson.dumps({**members, **more}, default=str)
+    return problem_details.body(
+        problem.code,
+        status_of(problem),
+        title=problem.title,
+        detail=problem.message,
+        retriable=problem.retriable,
+        more=problem.details,
+    )
 
 
 def headers(problem: Refusal) -> list[tuple[bytes, bytes]]:
     """Headers that say to a client's HTTP library what the body says to its program."""
     fields: list[tuple[bytes, bytes]] = []
-    if problem.retriable and status_of(problem) in _TELLS_WHEN:
-        seconds = problem.retry_after_s or _RETRY_AFTER_S
-        fields.append((b"retry-after", str(max(1, math.ceil(seconds))).encode()))
+    if tells_when(problem):
+        fields.append(problem_details.retry_after(problem.retry_after_s))
     if problem.code == "unauthenticated":
         fields.append((b"www-authenticate", b'Bearer realm="semel"'))
     if problem.code == "method_not_allowed":

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 
 from semel.errors import RecordNotInDoubt, ResultInvalid
-from semel.flow.problems import Problem
+from semel.flow.problems import Refused
 from semel.flow.values import Page
 from semel.gateway.audit import watching
 from semel.gateway.bodies import AmendBody, RecordsQuery, ResolveBody, WindowsQuery
@@ -40,7 +40,7 @@ async def resolve_record(call: Exchange) -> HttpReply[RecordJson]:
     body: ResolveBody = call.body
     result = body.result if "result" in body.model_fields_set else NO_RESULT
     if body.outcome == DID_NOT_HAPPEN and body.result is not None:
-        raise Problem("request_invalid", "What did not happen has no result.", names=["result"])
+        raise Refused("request_invalid", "What did not happen has no result.", names=["result"])
     answer = DoubtAnswer(body.outcome, call.caller.principal, result, body.fence)
     return await _answered(_records(call).resolve(call.path["record_id"], answer))
 
@@ -56,9 +56,9 @@ async def _answered(answering: Awaitable[tuple[RecordJson, bool]]) -> HttpReply[
     try:
         record, replayed = await answering
     except RecordNotInDoubt as refused:
-        raise Problem("record_not_in_doubt", refused.message) from None  # settled, or another attempt's
+        raise Refused("record_not_in_doubt", refused.message) from None  # settled, or another attempt's
     except ResultInvalid as misfit:
-        raise Problem("input_invalid", misfit.message) from None
+        raise Refused("input_invalid", misfit.message) from None
     return shown(record)._replace(replayed=replayed)
 
 

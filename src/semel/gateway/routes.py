@@ -44,6 +44,11 @@ class Route:
         object.__setattr__(self, "takes_body", self.any_object or self.body is not None)
 
     @property
+    def admits(self) -> bool:
+        """Whether it starts a run, which needs a slot."""
+        return self.keyed in ("run", "rerun")
+
+    @property
     def answer(self) -> Any:
         """The model of a 200: what the handler says that it gives back."""
         (model,) = get_args(get_type_hints(self.handler)["return"])
@@ -118,7 +123,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", f"{_V1}/tools/{{tool_name}}", READ, tools.get_tool, query=bodies.ToolQuery,
           problems=("tool_not_found",)),
     Route("GET", f"{_V1}/windows", READ, records.list_windows, query=bodies.WindowsQuery),
-    Route("GET", f"{_V1}/audit", AUDIT, audit.list_events, query=ListQuery),
+    Route("GET", f"{_V1}/audit", AUDIT, audit.list_events, query=bodies.EventsQuery),
     Route("GET", f"{_V1}/audit/duplicates", AUDIT, audit.find_duplicates,
           query=bodies.DuplicatesQuery),
     Route("GET", f"{_V1}/workflows", READ, flows.list_workflows, query=ListQuery),
@@ -126,7 +131,7 @@ ROUTES: tuple[Route, ...] = (
           problems=("tenant_storage_full",)),
     Route("GET", _WORKFLOW, READ, flows.get_workflow, problems=("workflow_not_found",)),
     Route("DELETE", _WORKFLOW, ADMIN, flows.delete_workflow, problems=("workflow_not_found",)),
-    Route("GET", f"{_V1}/dead-letters", READ, flows.list_dead_letters, query=ListQuery),
+    Route("GET", f"{_V1}/dead-letters", READ, flows.list_dead_letters, query=bodies.LettersQuery),
     Route("GET", _LETTER, READ, flows.get_dead_letter, problems=("message_not_found",)),
     Route("POST", f"{_LETTER}/retry", ADMIN, flows.retry_dead_letter, bodies.NoBody,
           keyed="dead-letter", body_optional=True, problems=("message_not_found", "message_already_retried")),

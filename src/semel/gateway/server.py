@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import signal
 import socket
 import threading
@@ -15,7 +16,7 @@ import orjson
 import uvicorn
 
 from semel.errors import OpenError
-from semel.gateway.app import GatewayApp, build
+from semel.gateway.app import Beside, GatewayApp, build
 from semel.gateway.bounded_http import BoundedHttp
 from semel.gateway.services import Services
 from semel.gateway.settings import GatewaySettings
@@ -99,9 +100,14 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host.strip("[]"), port), family=family, backlog=_BACKLOG)
     except OSError as wrong:
         raise OpenError(
-            f"Nothing can listen on {host}, port {port}: {wrong.strerror}. Nothing was started.",
+            f"Nothing can listen on {host}, port {port}: {_reason(wrong)}. Nothing was started.",
             corrective_action="Choose another --port (0: any that is free) or --host.",
         ) from None
+
+
+def _reason(wrong: OSError) -> str:
+    """In the system's own words: `strerror` repeats the address."""
+    return os.strerror(wrong.errno) if wrong.errno else str(wrong)
 
 
 def address(listener: socket.socket) -> str:
@@ -109,9 +115,15 @@ def address(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def run(settings: GatewaySettings, store: Store, began: Callable[[str, Services], None]) -> None:
+def run(
+    settings: GatewaySettings,
+    store: Store,
+    began: Callable[[str, Services], None],
+    beside: Beside | None = None,
+    **parts: Any,
+) -> None:
     """Serve until a signal asks for the stop; then everything has ended and the store is closed."""
-    app = build(settings, store)
+    app = build(settings, store, beside=beside, **parts)
     listener = listen(settings.host, settings.port)
     where, services = address(listener), app.services
 

@@ -54,9 +54,11 @@ def assemble(settings: GatewaySettings, store: Store, bus: Bus | None = None) ->
         send=bus.publish,
         wait=wait,
         cleanup_failed=metrics.cleanup_failed,
+        lock_listener=metrics.lock() if settings.admission == "lock" else None,
         checks=apart,
         waited=metrics.admission_waited,
     )
+    bus.run_ended = flow.slots.freed
     api_keys = ApiKeys(flow.document_store)
     return Services(
         settings=settings,

@@ -42,6 +42,7 @@ class GatewaySettings:
     lock_ttl_us: int = 10_000_000
     run_key_window_us: int | None = 90 * 86_400_000_000  # None: for ever
     probes: tuple[str, ...] = ()  # modules whose contracts have probes
+    public_url: str | None = None  # how browsers reach the console, behind a proxy
     dev: bool = False
     log: Literal["all", "problems", "none"] = "all"
     tenant_rate_per_s: float = TENANT_RATE_PER_S  # 0: no limit
@@ -117,6 +118,16 @@ def _switch(name: str, text: str) -> bool:
     return text.lower() in _TRUE
 
 
+def _origin(name: str, text: str) -> str:
+    """`https://host[:port]`, as a browser's `Origin` says it."""
+    read = re.fullmatch(r"(https?)://([a-z0-9.-]+|\[[0-9a-f:]+\])(:[0-9]{1,5})?/?", text.lower(), re.ASCII)
+    if read is None:
+        raise ValueError(f"{_flag(name)} is https://host or https://host:port, not {text!r}")
+    port = read[3] or ""
+    usual = {"http": ":80", "https": ":443"}[read[1]]
+    return f"{read[1]}://{read[2]}{'' if port == usual else port}"
+
+
 def _rate(name: str, text: str) -> float:
     if not text.isascii() or not text.isdigit():
         raise ValueError(f"{_flag(name)} is a whole number (0: no limit), not {text!r}")
@@ -149,6 +160,7 @@ _READ: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "lock_ttl": ("lock_ttl_us", _duration),
     "run_key_window": ("run_key_window_us", _window),
     "probes": ("probes", _modules),
+    "public_url": ("public_url", _origin),
     "dev": ("dev", _switch),
     "log": ("log", _one_of("all", "problems", "none")),
     "tenant_rate": ("tenant_rate_per_s", _rate),

@@ -1,4 +1,4 @@
-"""From bytes to a JSON value, or a Problem. Stricter than parsers are, so that a value means one thing.
+"""From bytes to a JSON value, or a Refused. Stricter than parsers are, so that a value means one thing.
 
 Refused besides what is no JSON: NaN and Infinity, a name given twice in one object, halves of surrogate
 pairs, NUL (stores and downstreams cut texts there), integers that 64 bits do not hold (they would be
@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from semel.flow.problems import Problem
+from semel.flow.problems import Refused
 from semel.kernel.limits import DEPTH_MAX
 
 _LONG_INTEGER = re.compile(rb"(?<![\d.eE+-])(?:-?\d{19,})(?![\d.eE])")
@@ -29,22 +29,23 @@ _ONE_DIGIT = bytes.maketrans(b"123456789", b"000000000")
 _MANY_DIGITS = b"0" * 19
 
 
-def parse(text: bytes) -> Any:
-    """The value; Problem `body_not_json`, `body_too_deep` or `request_invalid`."""
+def parse(text: bytes, name: str = "body") -> Any:
+    """The value; Refused `body_not_json`, `body_too_deep` or `request_invalid`, which call it by its name."""
     bare = _bare(text)
     # Few brackets cannot nest deeply, wherever they stand; nearly every body has few.
     if text.count(b"{") + text.count(b"[") > DEPTH_MAX and _too_deep(bare):
-        raise Problem("body_too_deep")
+        raise Refused("body_too_deep")
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError as wrong:
-        raise Problem("body_not_json", f"The body is not JSON: {wrong.msg}.") from None
+        raise Refused("body_not_json", f"The {name} is not JSON: {wrong.msg}.") from None
     if (colons := bare.count(b":")) and _names(value, colons) != colons:
-        raise Problem("body_not_json", "The body names a member of an object twice.")
+        raise Refused("body_not_json", f"The {name} names a member of an object twice.")
     if _MANY_DIGITS in bare.translate(_ONE_DIGIT) and any(map(_too_long, _LONG_INTEGER.findall(bare))):
-        raise Problem("request_invalid", "An integer of the body needs more than 64 bits; send it as a text.")
+        why = f"An integer of the {name} needs more than 64 bits; send it as a text."
+        raise Refused("request_invalid", why)
     if b"\\u0000" in text and _NUL.search(text):
-        raise Problem("request_invalid", "A text of the body contains NUL.")
+        raise Refused("request_invalid", f"A text of the {name} contains NUL.")
     return value
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from semel.flow.problems import Problem
+from semel.flow.problems import Refused
 from semel.gateway.bodies import ToolQuery
 from semel.gateway.exchange import Exchange, HttpReply, Listed, shown
 from semel.kernel.answers import ToolJson
@@ -21,5 +21,5 @@ async def get_tool(call: Exchange) -> HttpReply[ToolJson]:
     entry = await call.services.flow.catalogue.get(call.tenant, call.path["tool_name"])
     tool = catalogue.shown_as(entry, query.version)
     if tool is None:
-        raise Problem("tool_not_found")
+        raise Refused("tool_not_found")
     return shown(tool)

@@ -213,7 +213,7 @@ class DeadLetterJson(TypedDict):
 
 
 class RecordJson(TypedDict):
-    """Of a call of a tool, of the key of a run or job, or of a question to a person."""
+    """Of a call of a tool, an HTTP request, the key of a run or job, or a question to a person."""
 
     id: str
     scope: str
@@ -313,6 +313,7 @@ class ContractJson(_Class):
     attempts: int
     backoff: str
     refused: list[str]
+    raises: list[str]
     in_flight: str | None
     wait: str | None
     on_unknown: str | None

@@ -18,6 +18,7 @@ import base64
 import hashlib
 import hmac
 import math
+import struct
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -25,6 +26,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -346,10 +348,13 @@ def printable(name: object) -> str:
 # --- keys ----------------------------------------------------------------------------------------
 
 
+_EIGHT_BYTES = struct.Struct(">Q").pack
+
+
 def frame(*parts: str | bytes) -> bytes:
     """The parts as one text that no other parts make: each behind its length in eight bytes."""
     encoded = [part.encode() if isinstance(part, str) else part for part in parts]
-    return b"".join([len(part).to_bytes(8, "big") + part for part in encoded])
+    return b"".join(chain.from_iterable(zip(map(_EIGHT_BYTES, map(len, encoded)), encoded, strict=True)))
 
 
 class Key(str):

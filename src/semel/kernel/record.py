@@ -38,6 +38,9 @@ _PENDING, _WAITING, _IN_DOUBT = State.PENDING, State.WAITING, State.IN_DOUBT
 SETTLED = frozenset((State.DONE, State.FAILED, State.PARTIAL))
 UNSETTLED = frozenset((State.WAITING, State.PENDING, State.IN_DOUBT))
 
+# States in which a record may have an end of its window; those that are open have none.
+_CLOSING = frozenset((State.WAITING, State.RELEASED, State.CLEARED, *SETTLED))
+
 # Why a record is in doubt when nobody said so: its lease ran out. Only then may its owner still renew it.
 LEASE_LAPSED = "the lease lapsed without a sign of life"
 OWNER_GONE = "the process that performed it is gone"
@@ -48,6 +51,9 @@ RESOLVED, AMENDED = "resolved", "amended"
 
 # `by` of a record that a probe resolved: such a record may not be amended.
 PROBE = "probe"
+
+# Scopes of the records of calls: of a tool, or of an application behind HTTP.
+OF_TOOL, OF_HTTP = "tool", "http"
 
 
 class Address(NamedTuple):
@@ -209,6 +215,26 @@ def doubtful(record: Record, now_us: int) -> bool:
 def closed(record: Record, now_us: int) -> bool:
     """Its window is over: settled, free or a question too old. Never true of a pending or doubtful record."""
     return record.expires_at is not None and record.expires_at <= now_us
+
+
+def can_have(state: State, *, lease_until: bool, settled_at: bool, expires_at: bool) -> bool:
+    """Whether a record of this state can have these of its times: a store that reads others is damaged."""
+    if state is _PENDING:
+        return lease_until and not expires_at and not settled_at
+    if lease_until or settled_at != (state in SETTLED):
+        return False
+    return not expires_at or state in _CLOSING
+
+
+def is_possible(record: Record) -> bool:
+    """Whether its times fit its state."""
+    lease_until, settled_at, expires_at = record.lease_until, record.settled_at, record.expires_at
+    return can_have(
+        record.state,
+        lease_until=lease_until is not None,
+        settled_at=settled_at is not None,
+        expires_at=expires_at is not None,
+    )
 
 
 def amendable(record: Record) -> bool:

@@ -22,10 +22,11 @@ from typing import Any, NamedTuple, cast
 from pydantic_core import from_json, to_json
 
 from semel.contract.contract import Contract
+from semel.contract.http_answer import answer_schema
 from semel.errors import StoreUnavailable
 from semel.kernel.answers import ContractJson, SightJson, ToolJson
 from semel.kernel.clock import rfc3339
-from semel.kernel.record import Record
+from semel.kernel.record import OF_HTTP, Record
 from semel.stores.base import Store
 from semel.stores.documents import Capacity, Commit, Document, Draft, Entry, Fetch
 from semel.stores.index_names import EXPIRY
@@ -281,6 +282,8 @@ class ResultForm(NamedTuple):
 def results_of(store: Store, record: Record) -> ResultForm | None:
     """What a result of the record's tool looks like; None if neither the catalogue nor the record knows."""
     request = record.request
+    if request.at.scope == OF_HTTP:
+        return ResultForm(answer_schema(), ())  # whatever the application is, an answer has one form
     entry = find(store, request.at.tenant, request.tool)
     sight = None if entry is None else entry.of(request.version)
     if sight is not None:

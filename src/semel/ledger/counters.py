@@ -10,6 +10,7 @@ from typing import NamedTuple
 from semel.audit import events
 from semel.audit.events import Event
 from semel.call.unfinished import Unfinished
+from semel.instrumentation.numbers import are_shown, count_later, numbers_of
 from semel.kernel.record import Address, Record
 from semel.windows.ages import Ages
 
@@ -42,6 +43,7 @@ class AnswerCounters:
 
     def __init__(self) -> None:
         self.reset()
+        count_later(self)
 
     def reset(self) -> None:
         """Nothing is counted: as in a forked child, whose parent writes down what it counted."""
@@ -59,16 +61,16 @@ class AnswerCounters:
         # Appending is atomic and quick; everything else waits until the batch is made.
         self._hits.append((record, now_us))
         if len(self._hits) > _WAITING_MAX:
-            self._count()
+            self.count()
 
     def add(self, hit: Hit, now_us: int) -> None:
         self._hits.append((hit, now_us))
         if len(self._hits) > _WAITING_MAX:
-            self._count()
+            self.count()
 
     def take(self) -> list[Event]:
         """The events of what was counted since the last time."""
-        self._count()
+        self.count()
         with self._lock:
             counts, self._counts = self._counts, {}
         return [_event(hit, count, last_us) for hit, (count, last_us) in counts.items()]
@@ -79,7 +81,8 @@ class AnswerCounters:
             ages, self._ages = self._ages, {}
         return ages
 
-    def _count(self) -> None:
+    def count(self) -> None:
+        """What waits is counted."""
         with self._lock:
             if self._counting:
                 return  # by this very thread, further up; what it does not take along is counted next time
@@ -115,6 +118,8 @@ class AnswerCounters:
         # The window counts from settlement, so the age that it has to cover does too.
         since_us = record.created_at if record.settled_at is None else record.settled_at
         ages.met(times_us, since_us, record.expires_at)
+        if are_shown():
+            numbers_of(record.request.tool, recorded=True).retried(times_us, since_us)
 
 
 def _hit(record: Record) -> Hit:

@@ -1,7 +1,7 @@
 """The default ledger: `semel.step(…)` without opening anything first.
 
 It is opened at first use from `SEMEL_URL`, else on `sqlite:///semel.db`, closed at exit, and opened anew in a
-child that was forked. `use` puts another in its place.
+child that was forked: the same store, wherever the child is by then. `use` puts another in its place.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from semel.ledger import ledger as ledgers
+from semel.stores.urls import from_anywhere
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -26,6 +27,7 @@ class _DefaultLedger:
         # Re-entrant: a handler of a signal may open a step while this thread is in the middle of opening.
         self._lock = threading.RLock()
         self._opened: Ledger | None = None
+        self._url: str | None = None  # of what was opened first
         self._uses: list[Use] = []
 
     def get(self) -> Ledger:
@@ -35,7 +37,10 @@ class _DefaultLedger:
             return uses[-1].ledger
         with self._lock:
             if self._opened is None:
-                self._opened = ledgers.open()
+                url = self._url or ledgers.url_of_store(None)
+                self._opened = ledgers.open(url)
+                # A daemon forks and goes to another directory. A second file there would know nothing.
+                self._url = from_anywhere(url)
             return self._opened
 
     def put(self, use: Use) -> None:
@@ -87,11 +92,18 @@ atexit.register(_default.close)
 os.register_at_fork(after_in_child=_default.forked)
 
 
+def default_ledger() -> Ledger:
+    """The one that is in place; opened if it is the first time that somebody asks for it."""
+    return _default.get()
+
+
 def use(ledger: Ledger) -> Use:
     """Put this ledger in the place of the default one, in the whole process; it closes nothing.
 
     For good, or as `with semel.use(ledger):` until the block ends. Of several, the last one counts.
     """
+    if not isinstance(ledger, ledgers.Ledger):
+        raise TypeError(f"semel.use takes a ledger, as semel.open(…) gives it, not {type(ledger).__name__}")
     return Use(ledger)
 
 
@@ -103,14 +115,14 @@ def step(
     principal: str | None = None,
 ) -> Step:
     """A step of the default ledger: see `Ledger.step`."""
-    return _default.get().step(conversation=conversation, step=step, scopes=scopes, principal=principal)
+    return default_ledger().step(conversation=conversation, step=step, scopes=scopes, principal=principal)
 
 
 def conversation(name: str, *, at: int = 0, scopes: Iterable[str] = (), principal: str = "") -> Conversation:
     """A conversation of the default ledger, which numbers its steps: see `Ledger.conversation`."""
-    return _default.get().conversation(name, at=at, scopes=scopes, principal=principal)
+    return default_ledger().conversation(name, at=at, scopes=scopes, principal=principal)
 
 
 def resume(carried: Mapping[str, Any]) -> Step:
     """The step of the default ledger that `step.carry()` described: see `Ledger.resume`."""
-    return _default.get().resume(carried)
+    return default_ledger().resume(carried)

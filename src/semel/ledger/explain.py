@@ -14,7 +14,16 @@ from semel.kernel import owner
 from semel.kernel.answers import ExplanationJson, HappeningJson
 from semel.kernel.clock import rfc3339
 from semel.kernel.durations import words
-from semel.kernel.record import AMENDED, OWNER_GONE, Record, State, amendable, closed, effective_state
+from semel.kernel.record import (
+    AMENDED,
+    OF_HTTP,
+    OWNER_GONE,
+    Record,
+    State,
+    amendable,
+    closed,
+    effective_state,
+)
 from semel.ledger.records import DID_NOT_HAPPEN, HAPPENED, terms
 
 _DOUBTING = (events.LAPSED, events.PARKED, events.RELEASED)
@@ -23,7 +32,7 @@ _POLICIES = {
     "retry": "the next call with the same step enters again with the same key",
     "probe": "the next call asks the tool's probe",
     "park": "nobody enters again until a person resolves it",
-    "rerun": "the next call runs the tool again, and the effect may land twice",
+    "rerun": "the next call runs it again, and the effect may land twice",
 }
 
 AMEND = "amend"
@@ -69,7 +78,8 @@ def summary(record: Record, history: Sequence[Event], now_us: int) -> str:
         case State.WAITING:
             return "A person has to approve it first; nothing ran."
         case State.RELEASED:
-            return "Nothing happened, the tool proved it: the key is free."
+            doer = "application" if record.request.at.scope == OF_HTTP else "tool"
+            return f"Nothing happened, the {doer} proved it: the key is free."
         case State.CLEARED:
             return f"{record.by} said that it did not happen: the key is free."
         case state:
@@ -115,10 +125,15 @@ def _policy(contract: dict[str, Any], record: Record, now_us: int) -> str:
 
 def question(record: Record) -> str:
     """What to ask the downstream."""
-    since = rfc3339(record.entered_at or record.created_at)
+    since, request = rfc3339(record.entered_at or record.created_at), record.request
+    if request.at.scope == OF_HTTP:
+        return (
+            f"Look at what {request.tool} acts on: did the request take effect since {since}? What it called "
+            f"that has a contract has a record of its own, in the conversation {request.conversation}."
+        )
     return (
-        f"Ask what {record.request.tool} acts on: did it take effect since {since}, with these arguments? "
-        f"Where it takes keys, look for {record.request.at.key}."
+        f"Ask what {request.tool} acts on: did it take effect since {since}, with these arguments? "
+        f"Where it takes keys, look for {request.at.key}."
     )
 
 

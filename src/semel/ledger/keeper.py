@@ -116,6 +116,8 @@ class Keeper:
     def end(self, call: RunningCall) -> None:
         """The call is over; nothing happens if it never began."""
         call.renewed = False
+        if call.timed:
+            call.left = self._clock.monotonic()
 
     def defer(self, command: Command, give_up_s: float) -> None:
         """Repeat this write in the background until the store takes it, for at most so long."""

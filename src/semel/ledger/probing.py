@@ -28,10 +28,10 @@ from semel.contract.contract import Contract
 from semel.contract.result import CannotTell
 from semel.errors import ContractError, SemelError, StoreUnavailable
 from semel.kernel.keys import Key
-from semel.kernel.record import Record, State
+from semel.kernel.record import Record, State, effective_state
 from semel.ledger.ledger import Ledger
 from semel.ledger.running import SCOPE
-from semel.stores.base import ListRecords
+from semel.stores.base import FindRecord, ListRecords
 
 log = logging.getLogger("semel")
 
@@ -119,6 +119,24 @@ class Prober:
 
     async def _own_tenant(self) -> Sequence[str]:
         return (self._ledger.tenant,)
+
+    # --- asked for --------------------------------------------------------------------------------
+
+    def knows(self, tool: str, version: str) -> bool:
+        """Whether the probe of this tool can be asked here."""
+        return (tool, _major(version)) in self._contracts
+
+    async def ask_about(self, tenant: str, id_: str) -> str | None:
+        """How the question about this record ended: settled, cleared, undecided, overtaken.
+
+        None if it is not in doubt, or no probe of its tool is known here: then nobody was asked.
+        """
+        record = await self._store.aask(FindRecord(tenant, id_))
+        if record is None or self._contract_of(record) is None:
+            return None
+        if effective_state(record, self._clock.now_us()) is not State.IN_DOUBT:
+            return None
+        return await self._probe(record)
 
     # --- rounds -----------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import orjson
@@ -10,8 +10,9 @@ from pydantic_core import from_json, to_json
 
 from semel.audit.events import Event
 from semel.contract.contract import Contract
+from semel.contract.http_answer import answer_values
 from semel.contract.result_check import misfit
-from semel.contract.values import FOR_PYDANTIC
+from semel.contract.values import FOR_PYDANTIC, Values
 from semel.errors import RecordNotFound, RecordNotInDoubt, ResultInvalid
 from semel.kernel import owner
 from semel.kernel.answers import RecordJson
@@ -20,9 +21,13 @@ from semel.kernel.keys import explicit
 from semel.kernel.limits import RESULT_BYTES_MAX
 from semel.kernel.record import (
     AMENDED,
+    OF_HTTP,
+    OF_TOOL,
     OWNER_GONE,
     RESOLVED,
+    Address,
     Amend,
+    Look,
     Park,
     Record,
     Resolve,
@@ -30,6 +35,7 @@ from semel.kernel.record import (
     amendable,
     closed,
     effective_state,
+    unsettled_only,
 )
 from semel.ledger import catalogue
 from semel.stores.base import FindRecord, ListRecords, ReadEvents, Store
@@ -44,6 +50,9 @@ _MEANT = {
     "partial": {State.PARTIAL},
 }
 STATES = tuple(_MEANT)
+
+# Looked at for one page of what is rare: some ten milliseconds, however many records there are.
+_BATCH, _BATCHES_MAX = 200, 10
 
 HAPPENED, DID_NOT_HAPPEN = "happened", "did_not_happen"
 
@@ -64,6 +73,26 @@ class Resolution(NamedTuple):
     record: Record
     replayed: bool
     checked: bool | None = None
+
+
+class _Wanted(NamedTuple):
+    """Which records; None, or no state: whichever."""
+
+    scope: str | None
+    states: frozenset[State]
+    tool: str | None
+
+    def fits(self, record: Record, now_us: int) -> bool:
+        request = record.request
+        return (
+            self.scope in (None, request.at.scope)
+            and self.tool in (None, request.tool)
+            and (not self.states or effective_state(record, now_us) in self.states)
+        )
+
+
+def _position(record: Record) -> tuple[int, str]:
+    return record.created_at, record.request.id
 
 
 class Records:
@@ -98,14 +127,50 @@ class Records:
         """Newest first. `key` is a Semel key, or the idempotency key that a caller gave."""
         if state is not None and state not in _MEANT:
             raise ValueError(f"state is one of {', '.join(STATES)}, not {state!r}")
-        states = frozenset(_MEANT[state]) if state else frozenset()
-        keys: Iterable[str | None] = (key,) if key is None else {key, explicit(self._tenant, key)}
-        records = [
-            record
-            for each in keys
-            for record in self._store.ask(ListRecords(self._tenant, scope, states, each, tool, before, limit))
-        ]
-        return records[:limit]
+        wanted = _Wanted(scope, frozenset(_MEANT[state]) if state else frozenset(), tool)
+        if key is None:
+            return self._store.ask(ListRecords(self._tenant, scope, wanted.states, None, tool, before, limit))
+        return self._of_key(key, wanted, before)[:limit]
+
+    def _of_key(self, key: str, wanted: _Wanted, before: tuple[int, str] | None) -> Sequence[Record]:
+        """Looked for at its addresses: no list is read."""
+        records = []
+        for scope in (OF_TOOL, OF_HTTP) if wanted.scope is None else (wanted.scope,):
+            for each in sorted({key, explicit(self._tenant, key)}):
+                reply = self._store.perform(Look(Address(self._tenant, scope, each)))
+                record = reply.record
+                if record is None or closed(record, reply.now_us) or not wanted.fits(record, reply.now_us):
+                    continue
+                if before is None or _position(record) < before:
+                    records.append(record)
+        return sorted(records, key=_position, reverse=True)
+
+    def sifted(
+        self,
+        *,
+        scope: str | None = None,
+        state: str | None = None,
+        tool: str | None = None,
+        before: tuple[int, str] | None = None,
+        limit: int = 50,
+    ) -> tuple[Sequence[Record], tuple[int, str] | None]:
+        """As `list`, but of a long history only a part is looked at: what fits of it, and where to go on.
+
+        None as that place: there is nothing else, or there were as many as were asked for.
+        """
+        wanted = _Wanted(scope, frozenset(_MEANT[state]) if state else frozenset(), tool)
+        if not any(wanted) or unsettled_only(wanted.states):
+            return self.list(scope=scope, state=state, tool=tool, before=before, limit=limit), None
+        fitting: list[Record] = []
+        size = limit
+        for _ in range(_BATCHES_MAX):
+            records = self._store.ask(ListRecords(self._tenant, before=before, limit=size))
+            now_us = self._store.clock.now_us()
+            fitting += [record for record in records if wanted.fits(record, now_us)]
+            if len(fitting) >= limit or len(records) < size:
+                return fitting[:limit], None
+            before, size = _position(records[-1]), _BATCH
+        return fitting, before
 
     def get(self, id: str) -> Record:
         record = self._store.ask(FindRecord(self._tenant, id))
@@ -212,16 +277,23 @@ class Records:
         form = catalogue.results_of(self._store, record)
         if form is not None and (why := misfit(from_json(outcome), form.schema, form.secret)) is not None:
             raise ResultInvalid(f"{tool} {version} does not return this. {why} Nothing was changed.")
-        contract = self._contract_of(tool, version)
-        if contract is not None:
+        values = self._values_of(record)
+        if values is not None:
             try:
-                contract.values.load(outcome)
+                values.load(outcome)
             except ValueError:
                 raise ResultInvalid(
                     f"{tool} {version} does not return this: it cannot be read back as what the tool "
                     "returns. Nothing was changed."
                 ) from None
-        return form is not None or contract is not None
+        return form is not None or values is not None
+
+    def _values_of(self, record: Record) -> Values | None:
+        """What reads the record's result, if it is known here."""
+        if record.request.at.scope == OF_HTTP:
+            return answer_values()
+        contract = self._contract_of(record.request.tool, record.request.version)
+        return None if contract is None else contract.values
 
     def result_form(self, record: Record) -> catalogue.ResultForm | None:
         """What a result of the record's tool looks like; None if nobody knows."""

@@ -16,11 +16,11 @@ from semel.contract.contract import Contract
 from semel.contract.transaction import Transaction
 from semel.errors import StoreUnavailable
 from semel.kernel.keys import Key
-from semel.kernel.record import Address, Record, new
+from semel.kernel.record import OF_TOOL, Address, Record, new
 from semel.kernel.waiting import WaitingThreads, is_reserved
 
-# The scope of the records of calls.
-SCOPE = "tool"
+# The scope of the records of tools.
+SCOPE = OF_TOOL
 
 
 class RunningCall:
@@ -31,14 +31,17 @@ class RunningCall:
     """
 
     __slots__ = (
+        "asked_at",
         "at",
         "began",
         "contract",
         "due",
         "entered",
         "fence",
+        "injected",
         "instance",
         "key",
+        "left",
         "lost",
         "opened",
         "outer",
@@ -49,11 +52,15 @@ class RunningCall:
         "stop_at",
         "task",
         "thread",
+        "timed",
         "token",
     )
 
     fence: int  # of the attempt whose tool is entered
-    began: float  # the clock's seconds, as in the next two; set by the keeper with them
+    injected: dict[str, Any]  # what the present caller fills; set where the contract has such parameters
+    asked_at: float  # in the clock's seconds, as are the next ones: when the store was first asked, if timed
+    left: float  # when the tool ended; likewise
+    began: float  # when the tool was entered; set by the keeper, with the next ones
     due: float  # when its lease is renewed next
     stop_at: float  # when that ends
 
@@ -68,7 +75,7 @@ class RunningCall:
     ) -> None:
         self.contract = contract
         self.key = key
-        self.at = new(Address, (tenant, SCOPE, key))
+        self.at = new(Address, (tenant, contract.record_scope, key))
         self.instance = instance  # the `self` of a method, or None
         self.outer = outer  # the call whose tool made this one
         self.thread = get_ident()
@@ -82,6 +89,7 @@ class RunningCall:
         self.record: Record | None = None  # as the store last gave it
         self.settled = False  # whether its answer is on record
         self.renewed = False  # whether the keeper renews its lease
+        self.timed = False  # whether somebody wants to know how long it takes
         self.lost = False  # whether the keeper found that someone else went on
 
     def begin(self, token: bytes) -> None:
@@ -106,7 +114,7 @@ class RunningCall:
 
 
 class NeverEntered(Exception):
-    """The ledger was closed just before the tool."""
+    """Something came in between just before the tool: what, and what to do about it."""
 
 
 class Running:
@@ -139,7 +147,7 @@ class Running:
         call.entered = True
         # In this order: whoever closes sets `ended` first, and then looks at `entered`.
         if self.ended:
-            raise NeverEntered
+            raise NeverEntered("The ledger was closed; the tool did not run.", "Open it anew.")
 
     def gone(self) -> None:
         """A call has left."""

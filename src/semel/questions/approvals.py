@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic_core import from_json
 
@@ -17,7 +17,7 @@ from semel.errors import ApprovalError
 from semel.kernel.record import Record
 from semel.questions import deciding, job_index, views
 from semel.questions.change import WhatFollows
-from semel.questions.deciding import Decider, DecisionAnswer, Seen
+from semel.questions.deciding import Decided, Decider, Seen
 from semel.questions.job import Gate, StoredJob, job_in, job_of
 from semel.questions.job_index import CALLS_KEPT_US
 from semel.questions.refusals import Refusal
@@ -51,7 +51,35 @@ class ApprovalRequest:
     labels: dict[str, Any] = field(default_factory=dict)
 
 
-def question(store: Store, tenant: str, record: Record, approval: Approval) -> Inquiry[str]:
+@dataclass(frozen=True)
+class Question:
+    """What a tool's contract asks a person about one call, as plain data: for whoever shows it to them."""
+
+    job_id: str  # empty if nobody was asked
+    tool: str
+    arguments: Any
+    status: str  # waiting, approved, rejected, expired, cancelled; not_asked: the call is past the question
+    expires_at: str | None
+    job_hash: str
+
+    # Whether it was put just now, so that nobody has seen it yet. No field: it is about this answer alone.
+    new: ClassVar[bool] = False
+
+    @classmethod
+    def of(cls, request: ApprovalRequest, *, new: bool = False) -> Question:
+        question = cls(
+            request.job_id,
+            request.topic,
+            request.input,
+            request.status,
+            request.expires_at,
+            request.job_hash,
+        )
+        object.__setattr__(question, "new", new)
+        return question
+
+
+def question(store: Store, tenant: str, record: Record, approval: Approval) -> Inquiry[ApprovalRequest]:
     """How the question about a waiting call stands; it is put if it was not before."""
     request = record.request
     job = StoredJob(
@@ -66,7 +94,17 @@ def question(store: Store, tenant: str, record: Record, approval: Approval) -> I
     gate = Gate(approval.expires_us(), approval.reason)
     within, kept_us = job_in(request.conversation), CALLS_KEPT_US
     put, now_us = yield from deciding.put(tenant, job, gate, within, store.clock, kept_us)
-    return str(views.approval(put, now_us)["status"])
+    return _request(put, now_us)
+
+
+def earlier(tenant: str, record: Record) -> Inquiry[ApprovalRequest | None]:
+    """The question that was put about a call before it was made; None if there is none any more."""
+    job_id = record.request.job_id
+    if not job_id:
+        return None
+    fetched = yield Fetch(tenant, (job_id,))
+    document = fetched.documents.get(job_id)
+    return document and _request(job_of(document.body), fetched.now_us)
 
 
 def answer(tenant: str, record: Record) -> Inquiry[str | None]:
@@ -131,24 +169,22 @@ class Approvals:
             raise _error(Refusal("job_not_found"))
         return _request(snapshot.job, snapshot.now_us)
 
-    def approve(self, job_id: str, *, by: str, reason: str = "", **seen: Any) -> DecisionAnswer:
+    def approve(self, job_id: str, *, by: str, reason: str = "", **seen: Any) -> Decided:
         """The next call of the waiting key runs. ApprovalError, with the conflict's code, if it cannot be."""
         return self._decide(job_id, "approved", by, reason, seen)
 
-    def reject(self, job_id: str, *, by: str, reason: str = "", **seen: Any) -> DecisionAnswer:
+    def reject(self, job_id: str, *, by: str, reason: str = "", **seen: Any) -> Decided:
         """The waiting key is settled: every call of it answers APPROVAL_REJECTED."""
         return self._decide(job_id, "rejected", by, reason, seen)
 
-    def _decide(self, job_id: str, status: str, by: str, reason: str, seen: dict[str, Any]) -> DecisionAnswer:
+    def _decide(self, job_id: str, status: str, by: str, reason: str, seen: dict[str, Any]) -> Decided:
         if not by:
             raise ApprovalError("A decision needs the name of the person who takes it: by=….")
         if unknown := seen.keys() - {*Seen._fields}:
             raise TypeError(f"a decision takes revision= and job_hash=, not {', '.join(sorted(unknown))}")
         self._wrote()
         decider = Decider(self._tenant, by, self._store.clock, CALLS_KEPT_US, self._follows)
-        answer: DecisionAnswer = self._carry_out(
-            deciding.decide(decider, job_id, status, reason, Seen(**seen))
-        )
+        answer: Decided = self._carry_out(deciding.decide(decider, job_id, status, reason, Seen(**seen)))
         return answer
 
     def _carry_out(self, queries: Inquiry[Any]) -> Any:

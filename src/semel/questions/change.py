@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from semel.audit import events
 from semel.audit.events import Event
 from semel.questions import job_index, views
-from semel.questions.job import Decision, Gate, Message, Question, StoredJob
+from semel.questions.job import Decision, Gate, Message, StoredJob, StoredQuestion
 from semel.stores.documents import Commit, Document, Draft
 
 NewId = Callable[[str], str]
@@ -87,7 +87,7 @@ class WhatFollows(Protocol):
 def open_job(change: JobChange, job: StoredJob, gate: Gate | None) -> StoredJob:
     """The job can be leased, or is shown to a person first; either way a message says so."""
     if gate is not None:
-        question = Question(change.now_us + gate.expires_in_us, gate.reason)
+        question = StoredQuestion(change.now_us + gate.expires_in_us, gate.reason)
         change.announce("job.waiting", f"{change.tenant}:{job.job_id}:waiting", job)
         waiting = change.put(replace(job, status="waiting", question=question))
         change.note(events.WAITING, waiting, job.submitted_by, gate.reason)

@@ -42,7 +42,7 @@ class Seen(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DecisionAnswer:
+class Decided:
     """The answer to a decision; `already_…` if it repeats the one on file."""
 
     job_id: str
@@ -120,7 +120,7 @@ def put(
         yield change.commit(new_tag(clock), {job.job_id: None}, kept_us)
 
 
-def decide(decider: Decider, job_id: str, status: str, reason: str, seen: Seen) -> Inquiry[DecisionAnswer]:
+def decide(decider: Decider, job_id: str, status: str, reason: str, seen: Seen) -> Inquiry[Decided]:
     """The decision, the job's next state, the message and the line of audit are on file together."""
     tenant, by, clock = decider.tenant, decider.by, decider.clock
     while True:
@@ -147,7 +147,7 @@ def _noted(decider: Decider, snapshot: JobSnapshot, status: str) -> Inquiry[bool
     return bool(committed.done)
 
 
-def judged(snapshot: JobSnapshot, by: str, status: str, seen: Seen) -> DecisionAnswer | None:
+def judged(snapshot: JobSnapshot, by: str, status: str, seen: Seen) -> Decided | None:
     """None if the decision can be taken; the answer if it was taken before; else a Refusal."""
     job = snapshot.job
     if job.submitted_by == by:
@@ -167,8 +167,8 @@ def judged(snapshot: JobSnapshot, by: str, status: str, seen: Seen) -> DecisionA
     return None
 
 
-def _answer(job: StoredJob, status: str) -> DecisionAnswer:
+def _answer(job: StoredJob, status: str) -> Decided:
     decision, question = job.decision, job.question
     assert decision is not None
     assert question is not None
-    return DecisionAnswer(job.job_id, status, decision.by, rfc3339(decision.at_us), question.revision)
+    return Decided(job.job_id, status, decision.by, rfc3339(decision.at_us), question.revision)

@@ -25,7 +25,7 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class StoredQuestion:
     """What a person is asked, and until when."""
 
     expires_us: int
@@ -63,7 +63,7 @@ class StoredJob:
     ended_us: int | None = None
     result: Any = None
     error: Any = None
-    question: Question | None = None
+    question: StoredQuestion | None = None
     decision: Decision | None = None
     bus_msg_id: str | None = None
     told: tuple[int, str] | None = (
@@ -89,7 +89,7 @@ class Message:
 @reads
 def job_of(body: bytes) -> StoredJob:
     data = orjson.loads(body)
-    data["question"] = data["question"] and Question(**data["question"])
+    data["question"] = data["question"] and StoredQuestion(**data["question"])
     data["decision"] = data["decision"] and Decision(**data["decision"])
     data["told"] = data["told"] and tuple(data["told"])
     return StoredJob(**data)

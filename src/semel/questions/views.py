@@ -47,6 +47,24 @@ QUESTION_SCOPE = "approval"
 def question_event(tenant: str, kind: str, value: StoredJob, now_us: int, by: str, why: str) -> Event:
     """What became of the question, as a line of the audit log; the digest is what the person saw."""
     assert value.question is not None
+    return _event(tenant, kind, kind, value, now_us, value.question.expires_us, by, why)
+
+
+def refusal_event(tenant: str, value: StoredJob, now_us: int, by: str, code: str, verb: str) -> Event:
+    """A decision that a rule refused, as a line of the audit log; it changed nothing."""
+    return _event(tenant, "refused", code, value, now_us, None, by, verb)
+
+
+def _event(
+    tenant: str,
+    kind: str,
+    state: str,
+    value: StoredJob,
+    now_us: int,
+    expires_us: int | None,
+    by: str,
+    note: str,
+) -> Event:
     return Event(
         seq=0,
         at_us=now_us,
@@ -55,40 +73,16 @@ def question_event(tenant: str, kind: str, value: StoredJob, now_us: int, by: st
         key=value.job_id,
         record_id=question_record_id(value.job_id),
         kind=kind,
-        state=kind,
+        state=state,
         fence=0,
         tool=value.topic,
         version="1",
         digest=bytes.fromhex(job_hash(value)),
-        expires_at=value.question.expires_us,
+        expires_at=expires_us,
         conversation=value.run_id or "",
         step=orjson.dumps([value.step_id] if value.step_id else []).decode(),
         by=by,
-        note=why,
-        times=1,
-    )
-
-
-def refusal_event(tenant: str, value: StoredJob, now_us: int, by: str, code: str, verb: str) -> Event:
-    """A decision that a rule refused, as a line of the audit log; it changed nothing."""
-    return Event(
-        seq=0,
-        at_us=now_us,
-        tenant=tenant,
-        scope=QUESTION_SCOPE,
-        key=value.job_id,
-        record_id=question_record_id(value.job_id),
-        kind="refused",
-        state=code,
-        fence=0,
-        tool=value.topic,
-        version="1",
-        digest=bytes.fromhex(job_hash(value)),
-        expires_at=None,
-        conversation=value.run_id or "",
-        step=orjson.dumps([value.step_id] if value.step_id else []).decode(),
-        by=by,
-        note=verb,
+        note=note,
         times=1,
     )
 

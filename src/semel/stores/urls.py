@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from semel.errors import OpenError
 from semel.kernel.clock import SYSTEM, Clock
 from semel.kernel.durations import microseconds
+from semel.kernel.late_imports import late_import
 from semel.kernel.limits import SETTLE_WAIT_S
 from semel.stores.base import Store
 
@@ -90,8 +92,18 @@ def open_store(url: str, clock: Clock = SYSTEM) -> Store:
     return store
 
 
+def from_anywhere(url: str) -> str:
+    """The URL of the same store for whoever has another working directory later."""
+    if not url.startswith("sqlite://"):
+        return url
+    parts = urlsplit(url)
+    file = quote(os.path.abspath(unquote(parts.path[1:])), errors="surrogateescape")
+    return f"sqlite:///{file}?{parts.query}" if parts.query else f"sqlite:///{file}"
+
+
 def _memory(url: StoreUrl, clock: Clock) -> Store:
-    from semel.stores.memory import MemoryStore
+    with late_import:
+        from semel.stores.memory import MemoryStore
 
     url.allow("audit")
     if url.parts.netloc or url.parts.path:
@@ -100,7 +112,8 @@ def _memory(url: StoreUrl, clock: Clock) -> Store:
 
 
 def _sqlite(url: StoreUrl, clock: Clock) -> Store:
-    from semel.stores.sqlite import SqliteStore
+    with late_import:
+        from semel.stores.sqlite import SqliteStore
 
     url.allow("durability", "audit", "shared")
     if url.parts.netloc or not url.parts.path.strip("/"):
@@ -113,8 +126,9 @@ def _sqlite(url: StoreUrl, clock: Clock) -> Store:
 
 def _postgres(url: StoreUrl, clock: Clock) -> Store:
     need("postgres", "psycopg")
-    from semel.stores.postgres import PostgresStore
-    from semel.stores.postgres.options import read
+    with late_import:
+        from semel.stores.postgres import PostgresStore
+        from semel.stores.postgres.options import read
 
     options = read(url)
     return PostgresStore(
@@ -131,8 +145,9 @@ def _postgres(url: StoreUrl, clock: Clock) -> Store:
 
 def _redis(url: StoreUrl, clock: Clock) -> Store:
     need("redis", "hiredis")
-    from semel.stores.redis import RedisStore
-    from semel.stores.redis.options import read
+    with late_import:
+        from semel.stores.redis import RedisStore
+        from semel.stores.redis.options import read
 
     return RedisStore(read(url), clock=clock)
 
@@ -164,6 +179,7 @@ def hide_password(url: str) -> str:
 def need(extra: str, module: str) -> Any:
     """The driver of an optional store; OpenError with the command that installs it."""
     try:
-        return import_module(module)
+        with late_import:
+            return import_module(module)
     except ImportError as missing:
         raise OpenError(f'{missing.name} is not installed: pip install "semel[{extra}]".') from missing

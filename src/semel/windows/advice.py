@@ -19,10 +19,9 @@ from semel.audit.pages import Progress, records, silent
 from semel.kernel.answers import KeepsJson, WindowJson
 from semel.kernel.clock import rfc3339
 from semel.kernel.durations import words
-from semel.kernel.record import Record
+from semel.kernel.record import OF_HTTP, OF_TOOL, Record
 from semel.ledger.records import terms
 from semel.ledger.request_keys import key_record
-from semel.ledger.running import SCOPE
 from semel.stores.base import Store
 from semel.stores.documents import Count, Scan, score_on
 from semel.stores.index_names import keys_of
@@ -215,7 +214,7 @@ def _tool_stocks(store: Store, tenant: str) -> dict[str, Stock]:
     looked_at = 0
     for record in islice(records(store, tenant), _RECORDS_LOOKED_AT):
         looked_at, oldest_us = looked_at + 1, record.created_at
-        if record.request.at.scope == SCOPE:
+        if record.request.at.scope in (OF_TOOL, OF_HTTP):
             heaps.setdefault(record.request.tool, _Heap(record)).sizes.append(_size(record))
     whole = looked_at < _RECORDS_LOOKED_AT
     return {

@@ -17,8 +17,8 @@ from semel.kernel.clock import Clock
 from semel.ledger.ledger import Ledger
 from semel.questions.job import conversation
 from semel.worker import outcome
+from semel.worker.handler_loops import HandlerEnd, HandlerLoops
 from semel.worker.job_source import Away, JobReport, JobSource, Leased, Lost
-from semel.worker.loops import HandlerEnd, HandlerLoops
 
 # Heartbeats within one lease: two may be lost.
 _BEATS = 3

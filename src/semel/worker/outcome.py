@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
+from semel.contract.raised import contracts_answer
 from semel.errors import SemelError
 from semel.flow.run_progress import ATTEMPTS_MAX
 from semel.kernel.keys import Uncanonical, canonical
@@ -44,8 +45,9 @@ def failed(error: BaseException) -> JobReport:
     """The exception's own code or its name, its text, where it came from, whether to try again."""
     code = getattr(error, "code", None)
     name = code if isinstance(code, str) and code else type(error).__name__
-    retriable = bool(getattr(error, "retriable", True))
-    reported = {"code": name[:_CODE_CHARS_MAX], "message": _text(error), "retriable": retriable}
+    answer = contracts_answer(error) or error
+    retriable = bool(getattr(answer, "retriable", True))
+    reported = {"code": name[:_CODE_CHARS_MAX], "message": _text(answer), "retriable": retriable}
     return JobReport("failed", error=reported | ({"traceback": where} if (where := trace(error)) else {}))
 
 

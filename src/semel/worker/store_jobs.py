@@ -12,7 +12,7 @@ from semel.flow.bus.base import Bus
 from semel.flow.bus.local import LocalBus
 from semel.flow.document_store import LeftToOthers
 from semel.flow.inbox import KEPT_US
-from semel.flow.problems import Problem
+from semel.flow.problems import Refused
 from semel.flow.values import Caller
 from semel.stores.base import Store
 from semel.worker.job_source import LOST, Away, JobReport, Leased, Lost, leased_of
@@ -81,7 +81,7 @@ async def _answer_to(request: Callable[[], Awaitable[T]]) -> T:
         return await request()
     except StoreUnavailable as away:
         raise Away(away.message) from away
-    except Problem as problem:
+    except Refused as problem:
         if problem.code in LOST:
             raise Lost() from problem
         raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from semel.errors import SemelError
@@ -48,6 +48,7 @@ class Bus(ABC):
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.subscriptions = Subscriptions(clock)
+        self.run_ended: Callable[[str], None] = lambda _: None  # hears of which tenant
 
     @property
     @abstractmethod
@@ -77,12 +78,17 @@ class Bus(ABC):
         await self.subscriptions.wait(tenant, topics, seconds)
 
     def _wake(self, message: Message) -> None:
+        if message.type == RUN_ENDED:
+            self.run_ended(message.tenant)
         if message.topic is not None and message.type in JOB_READY:
             self.subscriptions.wake(message.tenant, message.topic)
 
 
 # Types of messages after which a job can be leased.
 JOB_READY = frozenset({"job.queued", "approval.approved"})
+
+# The type of message after which a slot is free.
+RUN_ENDED = "run.ended"
 
 
 def is_about(type_: str, about: str) -> bool:

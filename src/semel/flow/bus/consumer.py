@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from semel.errors import StoreUnavailable
 from semel.flow.bus.base import Bus, BusUnavailable, Delivery, Subscription
-from semel.flow.dead import letter
+from semel.flow.dead_letters import letter
 from semel.flow.document_store import DocumentStore
 from semel.flow.inbox import KEPT_US, Busy, Claimed, Handled, Inbox
 from semel.questions.job import Message

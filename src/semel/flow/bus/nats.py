@@ -1,7 +1,7 @@
 """The bus on NATS JetStream.
 
 One stream keeps every message; JetStream drops what carries a `Nats-Msg-Id` that it has seen within its
-duplicate window. Messages that wake workers go to a plain subscription, so each process hears all of them.
+duplicate window. Messages that wake somebody go to a plain subscription, so each process hears all of them.
 Consumers are durable and pull.
 
 A lost connection is made anew here rather than by the client library: its buffer would take messages that
@@ -24,7 +24,7 @@ from nats.js.api import AckPolicy, ConsumerConfig
 
 from semel.errors import OpenError
 from semel.flow.bus import subjects
-from semel.flow.bus.base import JOB_READY, Bus, BusUnavailable
+from semel.flow.bus.base import JOB_READY, RUN_ENDED, Bus, BusUnavailable
 from semel.flow.bus.settings import NatsSettings
 from semel.flow.bus.stream import agree
 from semel.kernel.clock import Clock
@@ -165,12 +165,13 @@ class NatsBus(Bus):
         return link
 
     async def _prepare(self, link: NatsConnection) -> None:
-        """The stream is there as it should be, and messages that wake workers arrive."""
-        await agree(link.stream, self.settings)
-        for type_ in sorted(JOB_READY):
+        """The stream is there as it should be, and messages that wake workers and waiters arrive."""
+        for type_ in sorted({*JOB_READY, RUN_ENDED}):
             subject = subjects.subjects_about(self.settings.stream, type_)
             await link.client.subscribe(subject, cb=self._heard)
-        await link.client.flush(timeout=int(_ANSWER_S))
+        # A server does as it is told in turn: once it has answered this, it knows the subscriptions. The
+        # client's own `flush` would not tell, as its ping overtakes what waits to be sent.
+        await agree(link.stream, self.settings)
 
     async def _heard(self, arrived: Msg) -> None:
         message = subjects.message_in(self.settings.stream, arrived.subject, arrived.data)

@@ -4,6 +4,7 @@ runbook     the list of checks that every runbook fills
 served      a gateway to work on
 admission   no rejection poisons a key, no key starts two runs
 approvals   a decision is taken once
-contention  who waits and who is refused; contention_report: table and plots
+contention  who waits and who is refused; contention_callers: processes of callers;
+            watched_gateway: one whose lock is watched; contention_report: conclusions, table and plots
 window      what an entity carries over three years; window_report, window_work, entity_traffic belong to it
 """

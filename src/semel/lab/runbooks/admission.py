@@ -7,11 +7,10 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import httpx
-
+from semel.client import Answer, AsyncGateway, Problem, RecordAnswer, RunAnswer, RunStartedAnswer
 from semel.kernel.clock import SYSTEM
 from semel.lab.runbooks.runbook import Runbook
-from semel.lab.runbooks.served import ServedGateway
+from semel.lab.runbooks.served import ServedGateway, outcome, seen
 
 
 async def admission(server: ServedGateway, book: Runbook) -> None:
@@ -23,128 +22,129 @@ async def admission(server: ServedGateway, book: Runbook) -> None:
     workflow = f"runbook-{mark}"
     if server.dev:
         server = replace(server, tenant=f"runbook-{mark}")
-    async with server.client() as client:
-        before = await _free_tenant(client, book)
+    async with server.gateway() as gateway:
+        before = await _free_tenant(gateway, book)
         if before is None:
             return
         try:
-            if await _define(client, book, workflow):
-                await _one_slot(client, book, workflow, mark, before.name)
-                await _crowd(client, book, workflow, mark, before.name)
+            if await _define(gateway, book, workflow):
+                await _one_slot(gateway, book, workflow, mark, before.name)
+                await _crowd(gateway, book, workflow, mark, before.name)
         finally:
-            await _end_all(client, workflow)
-            await client.delete(f"/api/v1/workflows/{workflow}")
-            await _limit(client, before.name, before.max_concurrent_runs)
+            await _end_all(gateway, workflow)
+            await outcome(gateway.workflows.delete(workflow))
+            await outcome(gateway.tenants.put(before.name, before.max_concurrent_runs))
 
 
-class Tenant(NamedTuple):
+class TenantLimit(NamedTuple):
     """Whose slots are counted, and how many it has."""
 
     name: str
     max_concurrent_runs: int
 
 
-async def _free_tenant(client: httpx.AsyncClient, book: Runbook) -> Tenant | None:
+async def _free_tenant(gateway: AsyncGateway, book: Runbook) -> TenantLimit | None:
     """The tenant as it is, if nobody is held up by a change of its limit; else it is told why not."""
-    answer = await client.get("/api/v1/tenant")
-    if not book.check("the tenant and its limit are told", answer.status_code == 200, _seen(answer)):
+    answer = await outcome(gateway.tenants.get())
+    book.check("the tenant and its limit are told", isinstance(answer, Answer), seen(answer))
+    if isinstance(answer, Problem):
         return None
-    tenant = Tenant(answer.json()["tenant"], answer.json()["max_concurrent_runs"])
-    live = [run for status in ("running", "waiting") for run in await _runs(client, status=status)]
-    seen = (
+    tenant = TenantLimit(answer.tenant, answer.max_concurrent_runs)
+    live = [run async for run in gateway.runs.list(status="running", limit=_SOME)]
+    live += [run async for run in gateway.runs.list(status="waiting", limit=_SOME)]
+    reason = (
         f"{len(live)} live runs of at most {tenant.max_concurrent_runs} in tenant {tenant.name}. Its "
         "limit would be 1 for a while, and others would be refused: nothing was begun. Use the key of a "
         "tenant that is set aside: semel keys create --tenant runbook --role admin --principal NAME"
     )
-    return tenant if book.check("nobody is at work in the tenant", not live, seen) else None
+    return tenant if book.check("nobody is at work in the tenant", not live, reason) else None
 
 
-async def _one_slot(client: httpx.AsyncClient, book: Runbook, workflow: str, mark: str, tenant: str) -> None:
+# Enough to see that somebody is at work.
+_SOME = 50
+
+
+async def _one_slot(gateway: AsyncGateway, book: Runbook, workflow: str, mark: str, tenant: str) -> None:
     """Limit 1; fill it; 429 with a key; free it; the same key starts a run; the record maps to it."""
-    limited = await _limit(client, tenant, 1)
-    if not book.check("the tenant's limit is 1 run", limited.status_code == 200, _seen(limited)):
+    limited = await outcome(gateway.tenants.put(tenant, 1))
+    if not book.check("the tenant's limit is 1 run", isinstance(limited, Answer), seen(limited)):
         return
-    first = await _start(client, workflow, f"first-{mark}")
-    book.check("the only slot is filled", first.status_code == 200, _seen(first))
+    first = await _start(gateway, workflow, f"first-{mark}")
+    book.check("the only slot is filled", isinstance(first, Answer), seen(first))
     key = f"second-{mark}"
-    refused = await _start(client, workflow, key)
-    problem = refused.json()
-    full = refused.status_code == 429 and problem.get("code") == "max_concurrent_runs_reached"
-    book.check("the next start is refused with 429", full, _seen(refused))
-    book.check(
-        "429 says when to come back", "Retry-After" in refused.headers, refused.headers.get("Retry-After")
-    )
-    whose = (problem.get("scope"), problem.get("current"), problem.get("limit"))
-    book.check("429 says that the tenant is full", whose == ("tenant", 1, 1), whose)
-    kept = await _records(client, key)
+    await _is_refused(gateway, book, workflow, key)
+    kept = [record.raw for record in await _records(gateway, key)]
     book.check("the refused key left nothing behind", kept == [], kept)
-    run_id = first.json().get("run_id")
-    ended = await client.post(f"/api/v1/runs/{run_id}/complete", json={"status": "succeeded"})
-    book.check("the run ends and frees its slot", ended.status_code == 200, _seen(ended))
-    started = await _start(client, workflow, key)
-    fresh = started.status_code == 200 and "Idempotent-Replayed" not in started.headers
-    book.check("the same key starts a run now", fresh, _seen(started))
-    again = await _start(client, workflow, key)
-    same = again.content == started.content and again.headers.get("Idempotent-Replayed") == "true"
-    book.check("once more it is answered to the byte, as a replay", same, _seen(again))
-    maps = [record.get("run_id") for record in await _records(client, key)]
-    book.check("the key's record maps to the new run", maps == [started.json().get("run_id")], maps)
-    other = await _start(client, workflow, key, {"other": "payload"})
-    book.check("the key with another payload is refused", other.status_code == 422, _seen(other))
+    run_id = first.run_id if isinstance(first, RunStartedAnswer) else ""
+    ended = await outcome(gateway.runs.complete(run_id, "succeeded"))
+    book.check("the run ends and frees its slot", isinstance(ended, Answer), seen(ended))
+    started = await _start(gateway, workflow, key)
+    fresh = isinstance(started, Answer) and not started.replayed
+    book.check("the same key starts a run now", fresh, seen(started))
+    again = await _start(gateway, workflow, key)
+    same = isinstance(again, Answer) and again.replayed and seen(again) == seen(started)
+    book.check("once more it is answered the same, as a replay", same, seen(again))
+    maps = [record.run_id for record in await _records(gateway, key)]
+    book.check("the key's record maps to the new run", maps == [getattr(started, "run_id", None)], maps)
+    other = await _start(gateway, workflow, key, {"other": "payload"})
+    reused = _code(other) == "idempotency_key_reused"
+    book.check("the key with another payload is refused", reused, seen(other))
 
 
-async def _crowd(client: httpx.AsyncClient, book: Runbook, workflow: str, mark: str, tenant: str) -> None:
+async def _is_refused(gateway: AsyncGateway, book: Runbook, workflow: str, key: str) -> None:
+    refused = await _start(gateway, workflow, key)
+    full = _code(refused) == "max_concurrent_runs_reached" and _status(refused) == 429
+    book.check("the next start is refused with 429", full, seen(refused))
+    problem = refused if isinstance(refused, Problem) else Problem()
+    book.check("429 says when to come back", problem.retry_after_s is not None, problem.retry_after_s)
+    whose = tuple(problem.details.get(name) for name in ("scope", "current", "limit"))
+    book.check("429 says that the tenant is full", whose == ("tenant", 1, 1), whose)
+
+
+async def _crowd(gateway: AsyncGateway, book: Runbook, workflow: str, mark: str, tenant: str) -> None:
     """Limit 2 and ten at once: two and eight; twenty with one key: one run."""
-    await _end_all(client, workflow)
-    limited = await _limit(client, tenant, 2)
-    if not book.check("the tenant's limit is 2 runs", limited.status_code == 200, _seen(limited)):
+    await _end_all(gateway, workflow)
+    limited = await outcome(gateway.tenants.put(tenant, 2))
+    if not book.check("the tenant's limit is 2 runs", isinstance(limited, Answer), seen(limited)):
         return
     answers = await asyncio.gather(
-        *(_start(client, workflow, f"crowd-{mark}-{number}") for number in range(10))
+        *(_start(gateway, workflow, f"crowd-{mark}-{number}") for number in range(10))
     )
-    codes = Counter(answer.status_code for answer in answers)
+    codes = Counter(_status(answer) for answer in answers)
     book.check("limit 2, ten starts at once: 2 × 200 and 8 × 429", codes == {200: 2, 429: 8}, dict(codes))
-    await _end_all(client, workflow)
-    repeats = await asyncio.gather(*(_start(client, workflow, f"same-{mark}") for _ in range(20)))
-    runs = {answer.json().get("run_id") for answer in repeats if answer.status_code == 200}
-    codes = Counter(answer.status_code for answer in repeats)
+    await _end_all(gateway, workflow)
+    repeats = await asyncio.gather(*(_start(gateway, workflow, f"same-{mark}") for _ in range(20)))
+    runs = {answer.run_id for answer in repeats if isinstance(answer, RunStartedAnswer)}
+    codes = Counter(_status(answer) for answer in repeats)
     # Under the lock strategy some are told that the first one is still on its way.
     good = len(runs) == 1 and set(codes) <= {200, 409}
     book.check("twenty callers with one key: one run", good, f"{len(runs)} run, answers {dict(codes)}")
 
 
-async def _define(client: httpx.AsyncClient, book: Runbook, workflow: str) -> bool:
-    answer = await client.put(f"/api/v1/workflows/{workflow}", json={"steps": []})
-    return book.check("a workflow of our own", answer.status_code == 200, _seen(answer))
-
-
-async def _limit(client: httpx.AsyncClient, tenant: str, runs: int) -> httpx.Response:
-    return await client.put(f"/api/v1/tenants/{tenant}", json={"max_concurrent_runs": runs})
+async def _define(gateway: AsyncGateway, book: Runbook, workflow: str) -> bool:
+    answer = await outcome(gateway.workflows.put(workflow))
+    return book.check("a workflow of our own", isinstance(answer, Answer), seen(answer))
 
 
 async def _start(
-    client: httpx.AsyncClient, workflow: str, key: str, body: dict[str, Any] | None = None
-) -> httpx.Response:
-    headers = {"Idempotency-Key": key}
-    return await client.post(f"/api/v1/workflows/{workflow}/runs", json=body or {}, headers=headers)
+    gateway: AsyncGateway, workflow: str, key: str, body: dict[str, Any] | None = None
+) -> RunStartedAnswer | Problem:
+    return await outcome(gateway.runs.start(workflow, body or {}, key))
 
 
-async def _records(client: httpx.AsyncClient, key: str) -> list[dict[str, Any]]:
-    answer = await client.get("/api/v1/records", params={"scope": "run", "key": key})
-    items: list[dict[str, Any]] = answer.json().get("items", [])
-    return items
+async def _records(gateway: AsyncGateway, key: str) -> list[RecordAnswer]:
+    return [record async for record in gateway.records.list(scope="run", key=key)]
 
 
-async def _end_all(client: httpx.AsyncClient, workflow: str) -> None:
-    for run in await _runs(client, workflow_id=workflow, status="running"):
-        await client.post(f"/api/v1/runs/{run['run_id']}/cancel")
+async def _end_all(gateway: AsyncGateway, workflow: str) -> None:
+    live: list[RunAnswer] = [run async for run in gateway.runs.list(workflow_id=workflow, status="running")]
+    for run in live:
+        await outcome(gateway.runs.cancel(run.run_id))
 
 
-async def _runs(client: httpx.AsyncClient, **filters: str) -> list[dict[str, Any]]:
-    answer = await client.get("/api/v1/runs", params=filters)
-    items: list[dict[str, Any]] = answer.json().get("items", [])
-    return items
+def _status(outcome: Answer | Problem) -> int | None:
+    return outcome.status if isinstance(outcome, Problem) else 200
 
 
-def _seen(answer: httpx.Response) -> str:
-    return f"{answer.status_code} {answer.text[:200]}"
+def _code(outcome: Answer | Problem) -> str:
+    return outcome.code if isinstance(outcome, Problem) else ""

@@ -7,14 +7,15 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import httpx
+import orjson
 
+from semel.client import Answer, AsyncGateway, Gateway, Problem
 from semel.errors import StoreUnavailable
 from semel.kernel.clock import SYSTEM
 
@@ -23,6 +24,13 @@ from semel.kernel.clock import SYSTEM
 _START_S = 120.0
 
 _HEARTBEAT_S = 0.05
+
+# A crowd on a busy machine is answered in its turn.
+_ANSWER = "30s"
+
+_SEEN_CHARS = 200
+
+A = TypeVar("A", bound=Answer)
 
 
 @dataclass(frozen=True)
@@ -38,33 +46,50 @@ class ServedGateway:
     def dev(self) -> bool:
         return self.api_key is None
 
-    @asynccontextmanager
-    async def client(
-        self, person: str = "runbook", *, approver: bool = False
-    ) -> AsyncIterator[httpx.AsyncClient]:
-        """A client that acts as this person; as an approver with the approver's key."""
-        headers = {"X-Principal-Id": person} if self.dev else {}
-        if self.dev and self.tenant:
-            headers["X-Tenant-ID"] = self.tenant
+    def gateway(self, person: str = "runbook", *, approver: bool = False) -> AsyncGateway:
+        """A client that acts as this person, as an approver with that key; it shows every refusal."""
         key = self.approver_key if approver else self.api_key
-        if key:
-            headers["X-API-Key"] = key
-        limits = httpx.Limits(max_connections=None)
-        async with httpx.AsyncClient(base_url=self.url, headers=headers, timeout=30, limits=limits) as client:
-            yield client
+        tenant, principal = (self.tenant, person) if self.dev else (None, None)
+        return AsyncGateway(
+            self.url, key, tenant=tenant, principal=principal, within=_ANSWER, try_for=_ANSWER, tries=1
+        )
+
+
+async def outcome(asking: Awaitable[A]) -> A | Problem:
+    """What the gateway says, be it a refusal; Problem if it says nothing."""
+    try:
+        return await asking
+    except Problem as problem:
+        if problem.status is None:
+            raise
+        return problem
+
+
+def seen(outcome: Answer | Problem) -> str:
+    if isinstance(outcome, Problem):
+        return f"{outcome.status} {outcome.code}: {outcome.message}"[:_SEEN_CHARS]
+    return f"200 {orjson.dumps(outcome.raw).decode()}"[:_SEEN_CHARS]
 
 
 @contextmanager
-def own_gateway(store: str | None = None, tenant: str = "runbook", **flags: str) -> Iterator[ServedGateway]:
-    """A --dev gateway of our own on this store, or on SQLite in a temporary folder; gone afterwards."""
+def own_gateway(
+    store: str | None = None, tenant: str = "runbook", program: Sequence[str] = ("semel",), **flags: str
+) -> Iterator[ServedGateway]:
+    """A --dev gateway of our own on this store, or on SQLite in a temporary folder; gone afterwards.
+
+    Another `program` than the command itself is a module with its arguments, and serves as the command does.
+    """
     with tempfile.TemporaryDirectory(prefix="semel-runbook-") as folder:
         url = store or f"sqlite:///{Path(folder) / 'semel.db'}"
         port = _free_port()
         words = [f"--{name.replace('_', '-')}={value}" for name, value in flags.items()]
-        command = [sys.executable, "-m", "semel", "serve", "--dev", f"--url={url}", f"--port={port}", *words]
+        command = [sys.executable, "-m", *program, "serve", "--dev", f"--url={url}", f"--port={port}", *words]
         log = Path(folder) / "gateway.log"
         with log.open("wb") as output:
-            process = subprocess.Popen(command, stdout=output, stderr=output, env=_environment())
+            # A session of its own: Ctrl-C is for us, who still need it to clean up.
+            process = subprocess.Popen(
+                command, stdout=output, stderr=output, env=_environment(), start_new_session=True
+            )
         try:
             server = ServedGateway(f"http://127.0.0.1:{port}", tenant=tenant)
             _wait_until_ready(server, process, log)
@@ -91,13 +116,14 @@ def _free_port() -> int:
 
 def _wait_until_ready(server: ServedGateway, process: subprocess.Popen[Any], log: Path) -> None:
     give_up = SYSTEM.monotonic() + _START_S
-    while SYSTEM.monotonic() < give_up and process.poll() is None:
-        try:
-            if httpx.get(f"{server.url}/readyz", timeout=5).status_code == 200:
+    with Gateway(server.url, tenant=server.tenant, tries=1) as gateway:
+        while SYSTEM.monotonic() < give_up and process.poll() is None:
+            try:
+                gateway.tenants.get()
+            except Problem:
+                SYSTEM.sleep(_HEARTBEAT_S)
+            else:
                 return
-        except httpx.TransportError:
-            pass
-        SYSTEM.sleep(_HEARTBEAT_S)
     process.kill()
     log_end = log.read_text(errors="replace")[-2_000:]
     raise StoreUnavailable(f"The gateway did not start; nothing was checked. It said: {log_end}")

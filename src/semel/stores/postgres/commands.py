@@ -207,9 +207,9 @@ class Commands:
         # Always in this order, so that two statements that want the same rows never deadlock.
         commands.sort(key=_digest_of)
         columns = zip(*[queued.values(self._claimed) for queued in commands], strict=True)
-        asked = {queued.digest: queued for queued in commands}
+        by_digest = {queued.digest: queued for queued in commands}
         for row in link.run_numbered(step.many, (*common, *map(array, step.types, columns))):
-            self._take(asked[row[_ADDRESS]], row)
+            self._take(by_digest[row[_ADDRESS]], row)
 
     def _take(self, queued: CommandToSend, row: Row) -> None:
         newest_event = row[_NEWEST_EVENT]

@@ -137,7 +137,10 @@ def _line(event: Event) -> str:
     del columns["seq"]
     columns["by_whom"] = columns.pop("by")
     columns["digest"] = "\\x" + event.digest.hex()
-    return orjson.dumps({name: _escaped(value) for name, value in columns.items()}).decode()
+    line = orjson.dumps(columns)
+    if b"\\u0000" in line or b"\\u0001" in line:  # hardly ever; then each text that needs it is escaped
+        line = orjson.dumps({name: _escaped(value) for name, value in columns.items()})
+    return line.decode()
 
 
 def _escaped(value: Any) -> Any:

@@ -7,14 +7,13 @@ from typing import Any
 
 from semel.audit.events import Event, Seal
 from semel.errors import StoreCorrupt
-from semel.kernel.record import SETTLED, Address, CallRequest, Record, State
+from semel.kernel.record import Address, CallRequest, Record, State, is_possible
 from semel.stores.postgres.packing import row_of
 
 # Where the columns of parts/record.sql are in a row of the table itself: behind its address.
 _WHOLE = slice(1, 27)
 
 _STATES: dict[str, State] = {state.value: state for state in State}
-_FREE_OR_CLOSING = frozenset((State.WAITING, State.RELEASED, State.CLEARED, *SETTLED))
 
 
 def record_of(row: Sequence[Any]) -> Record:
@@ -33,7 +32,7 @@ def record_of(row: Sequence[Any]) -> Record:
         )  # fmt: skip
     except (KeyError, ValueError, TypeError) as error:
         raise StoreCorrupt() from error
-    if not _possible(record):
+    if not is_possible(record):
         raise StoreCorrupt()
     return record
 
@@ -46,16 +45,6 @@ def record_at(at: Address | None, whole: bytes | None) -> Record | None:
     if record.request.at != at:
         raise StoreCorrupt("The record under this key says that it is another's: the tool did not run.")
     return record
-
-
-def _possible(record: Record) -> bool:
-    """Whether its times fit its state, as the schema's own check says on the way in."""
-    state, settled_at = record.state, record.settled_at
-    if state is State.PENDING:
-        return record.lease_until is not None and record.expires_at is None and settled_at is None
-    if record.lease_until is not None or (settled_at is not None) != (state in SETTLED):
-        return False
-    return record.expires_at is None or state in _FREE_OR_CLOSING
 
 
 def event_of(row: Sequence[Any]) -> Event:

@@ -119,6 +119,7 @@ class PostgresStore(Store):
         """Raises StoreCorrupt if these are not the records we knew, or an older state of them."""
         # Before the look: what others commit meanwhile is newer than what we find.
         seen_event, seen_commit = self._dispatch.newest_event, self._dispatch.newest_commit
+        link.run(statements.REACH_STANDBY)
         try:
             identity = schema.identify(link)
         except Failure as failure:

@@ -27,6 +27,7 @@ _ROWS, _SYNC = pq.ExecStatus.TUPLES_OK, pq.ExecStatus.PIPELINE_SYNC
 _LOST, _ALONE = pq.ConnStatus.BAD, pq.PipelineStatus.OFF
 _SQLSTATE = pq.DiagnosticField.SQLSTATE
 _MESSAGE = pq.DiagnosticField.MESSAGE_PRIMARY
+_SAID_BY = pq.DiagnosticField.SOURCE_FUNCTION
 _BINARY = pq.Format.BINARY
 _READABLE, _WRITABLE = select.POLLIN, select.POLLOUT
 
@@ -35,6 +36,9 @@ _HEAR_OUT_S = 2.0
 
 # Of the time that a caller waits for a statement.
 _SERVERS_SHARE = 0.9
+
+# The place in the server that warns of a commit which no standby has: the words depend on its language.
+_WAITS_FOR_STANDBY = b"SyncRepWaitForLSN"
 
 # Below it are the types that PostgreSQL comes with.
 _FIRST_OWN_OID = 16384
@@ -56,13 +60,14 @@ class PostgresConnection:
         self._requests = 0
         self._echoes = False  # the server knows how to repeat a request's number
         self._dropped: list[bool] = []  # what libpq read while nothing was under way
+        self._unreplicated: list[bool] = []  # commits for which the server gave up waiting for its standby
         self._pgconn = pq.PGconn.connect_start(conninfo)
         try:
             self._connect(SYSTEM.monotonic() + connect_s)
         except BaseException:
             self.close()
             raise
-        self._pgconn.notice_handler = _dropping_into(self._dropped)
+        self._pgconn.notice_handler = _noting(self._dropped, self._unreplicated)
         self._poll = select.poll()
         self._poll.register(self._pgconn.socket, _READABLE)
         self._pgconn.nonblocking = 1
@@ -134,6 +139,7 @@ class PostgresConnection:
                 raise self._in_step(self._refusal(result), give_up_at)
             if not result.ntuples or result.get_value(0, 0) != request:
                 raise self._break("the answer is to another question")
+            self._refuse_unreplicated()
         except psycopg.Error as error:
             raise self._break(str(error)) from None
         except Failure:
@@ -175,6 +181,7 @@ class PostgresConnection:
             results = self._results(SYSTEM.monotonic() + self.timeout_s)
             self._check(results)
             self._recognise(results[-1], b"%d" % self._requests)
+            self._refuse_unreplicated()
         except psycopg.Error as error:
             raise self._break(str(error)) from None
         except Failure:
@@ -225,6 +232,7 @@ class PostgresConnection:
         self._check(results[:1])
         self._recognise(results[0], number(self._requests))
         self._check(results)
+        self._refuse_unreplicated()
         return results[-1]
 
     def _results(self, give_up_at: float) -> list[Any]:
@@ -286,6 +294,11 @@ class PostgresConnection:
     def _recognise(self, echo: Any, expected: bytes | None) -> None:
         if echo.status != _ROWS or echo.ntuples != 1 or echo.get_value(0, 0) != expected:
             raise self._break("the answer is to another question")
+
+    def _refuse_unreplicated(self) -> None:
+        """Failure if somebody ended the server's wait for its standby: a failover would lose that commit."""
+        if self._unreplicated:
+            raise self._break("the server was told not to wait for its standby")
 
     def _refusal(self, result: Any) -> Failure:
         code = (result.error_field(_SQLSTATE) or b"").decode()
@@ -366,12 +379,18 @@ class PostgresConnection:
         self._pgconn.finish()
 
 
-def _dropping_into(dropped: list[bool]) -> Callable[[Any], None]:
-    """Takes libpq's own notices, which have no code: it dropped what it read while nothing was under way."""
+def _noting(dropped: list[bool], unreplicated: list[bool]) -> Callable[[Any], None]:
+    """Takes two kinds of notices.
+
+    Libpq's own have no code: it dropped what it read while nothing was under way. The server's warning that a
+    commit did not wait for the standby comes with what looks like any other answer.
+    """
 
     def take(notice: Any) -> None:
         if not notice.error_field(_SQLSTATE):
             dropped.append(True)
+        elif notice.error_field(_SAID_BY) == _WAITS_FOR_STANDBY:
+            unreplicated.append(True)
 
     return take
 

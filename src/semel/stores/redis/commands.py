@@ -24,6 +24,7 @@ from semel.kernel.record import (
     Retake,
     Settle,
     apply,
+    new,
 )
 from semel.stores.base import Store
 from semel.stores.redis import scripts
@@ -258,14 +259,14 @@ class Translator:
         held: Record | None = None,
     ) -> Request:
         """A step on the record with this digest."""
-        home, number = self.lane_of(digest), b"%d" % next(self._numbers)
+        home, number = self.lanes[digest[0] % len(self.lanes)], b"%d" % next(self._numbers)
         place, clock = home.number, self._store.clock
         words = (
             home.record(digest), *self._names[place], b"%d" % self._seen[place],
             b"" if clock is SYSTEM else b"%d" % clock.now_us(), self._audit, digest[: home.digest_bytes],
             *own, number,
         )  # fmt: skip
-        return Request(place, script, words, repeatable, held, number)
+        return new(Request, (place, script, words, repeatable, held, number))
 
     def heard(self, number: int, seq: int) -> None:
         """The lane has come this far: an answer from before it tells of lost data."""
@@ -309,7 +310,7 @@ class Translator:
             self._held.pop(command.token, None)
         elif applied and type(command) is Claim and not command.waiting:
             self.hold(command, record)
-        return Reply(record, now_us, bool(applied))
+        return new(Reply, (record, now_us, bool(applied)))
 
     def hold(self, command: Claim, record: Record | None) -> None:
         """What this claim was answered is remembered until it is settled."""

@@ -39,7 +39,9 @@ class ConnectionPool:
             raise trouble.broken(error, at) from error
 
     def give_back(self, connection: ThreadConnection) -> None:
-        idle = self._idle.setdefault(connection.node, [])
+        idle = self._idle.get(connection.node)
+        if idle is None:
+            idle = self._idle.setdefault(connection.node, [])
         if self._closed or len(idle) >= _IDLE_MAX or connection.unasked():
             connection.close()
         else:

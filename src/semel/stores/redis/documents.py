@@ -36,8 +36,8 @@ from semel.stores.redis.packing import (
     event_body,
     member_of,
     packed_entry,
+    packed_index,
     packed_score,
-    packed_strings,
     tenant_digest,
 )
 from semel.stores.redis.queries import Asking
@@ -75,10 +75,6 @@ def _home(translator: Translator, tenant: str) -> Home:
     digest = tenant_digest(tenant)
     lane = translator.lane_of(digest)
     return Home(tenant, lane, lane.indexes(digest))
-
-
-def _index(name: str) -> bytes:
-    return packed_strings((name,))
 
 
 def _all_of(index: bytes) -> tuple[bytes, bytes]:
@@ -140,7 +136,7 @@ def _commit_arguments(query: Commit, ids: Sequence[str], events: Sequence[Event]
 
 
 def _capacity(capacity: Capacity) -> Arguments:
-    return *_all_of(_index(capacity.index_name)), b"%d" % capacity.limit
+    return *_all_of(packed_index(capacity.index_name)), b"%d" % capacity.limit
 
 
 def _expectation(query: Commit, id_: str) -> bytes:
@@ -185,7 +181,7 @@ def _fetched(translator: Translator, home: Home, ids: Sequence[str]) -> Asking:
 
 def scan(translator: Translator, query: Scan) -> Asking:
     """The index first, then its documents: one that left meanwhile is left out, and the next one read."""
-    home, index = _home(translator, query.tenant), _index(query.index)
+    home, index = _home(translator, query.tenant), packed_index(query.index)
     scanned: dict[str, Document] = {}
     after = query.after
     while True:
@@ -231,7 +227,7 @@ def _part(index: bytes, query: Scan, after: tuple[int, str] | None) -> tuple[byt
 def count(translator: Translator, query: Count) -> Asking:
     home = _home(translator, query.tenant)
     request = translator.document_step(
-        home.lane, scripts.COUNT, (home.indexes,), _all_of(_index(query.index))
+        home.lane, scripts.COUNT, (home.indexes,), _all_of(packed_index(query.index))
     )
     _, _, total = yield from _ask(translator, request)
     return total
@@ -240,7 +236,7 @@ def count(translator: Translator, query: Count) -> Asking:
 def tenants(translator: Translator, query: Tenants) -> Asking:
     """Each lane knows where its tenants' indexes begin: the cost follows what is due, not who ever came."""
     upto = b"" if query.upto is None else packed_score(query.upto)
-    own = (_index(query.index), upto)
+    own = (packed_index(query.index), upto)
     requests = [
         translator.document_step(lane, scripts.TENANTS, (lane.heads,), own) for lane in translator.lanes
     ]

@@ -22,7 +22,7 @@ from semel.stores.redis import sentinel, trouble
 from semel.stores.redis.commands import Request
 from semel.stores.redis.nodes import Nodes
 from semel.stores.redis.options import Node, RedisOptions
-from semel.stores.redis.routing import TURNS_MAX, Turn, demoted, next_turn, preceding
+from semel.stores.redis.routing import TURNS_MAX, NodeTurn, demoted, next_turn, preceding
 from semel.stores.redis.thread_connections import READ_BYTES, OutOfStep, mark, marked, packed
 from semel.stores.redis.thread_requests import timed_out
 
@@ -49,7 +49,7 @@ class SentRequest:
         request: Request | None,
         operation: Any,
         future: asyncio.Future[Any] | None,
-        turn: Turn,
+        turn: NodeTurn,
         unheard: Callable[[Any], None] | None = None,
     ) -> None:
         self.request = request
@@ -221,7 +221,7 @@ class LoopConnection(asyncio.BufferedProtocol):
         if self._node.way == "sentinel":
             words.append((b"ROLE",))
         for number in range(len(words)):
-            call = SentRequest(None, None, None if number else last, Turn(self._node))
+            call = SentRequest(None, None, None if number else last, NodeTurn(self._node))
             call.deadline = self._loop.time() + self._options.timeout_s
             self._waiting.appendleft(call)
         assert self._transport is not None
@@ -284,7 +284,7 @@ class LoopConnections:
         self._nodes = nodes
         self._lanes = lanes
         self._connections: dict[Node, LoopConnection] = {}
-        self._turns: dict[int, Turn] = {}
+        self._turns: dict[int, NodeTurn] = {}
         self._refreshing: set[asyncio.Future[Any]] = set()
         self._end = _at_the_end_of_the_loop(self._close)
         _resume(self._end.__anext__())
@@ -295,11 +295,11 @@ class LoopConnections:
         self._send(SentRequest(request, operation, future, self._turn(request.lane)))
         return future
 
-    def _turn(self, lane: int) -> Turn:
+    def _turn(self, lane: int) -> NodeTurn:
         """To where the lane is at home: the same turn for as long as that is."""
         node, turn = self._nodes.home(lane), self._turns.get(lane)
         if turn is None or turn.node is not node:
-            turn = self._turns[lane] = Turn(node)
+            turn = self._turns[lane] = NodeTurn(node)
         return turn
 
     def submit(self, request: Request, operation: Any, unheard: Callable[[Any], None]) -> None:
@@ -380,7 +380,7 @@ class LoopConnections:
             if done.cancelled() or error is not None:
                 call.fail(trouble.broken(error or ConnectionResetError(), call.turn.node, call.operation))
             else:
-                call.turn = Turn(self._nodes.home(call.request.lane))
+                call.turn = NodeTurn(self._nodes.home(call.request.lane))
                 self._send(call)
 
     def close(self) -> None:

@@ -26,12 +26,13 @@ import struct
 import zlib
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import NamedTuple
 from zlib import crc32
 
 from semel.audit.events import Event, Seal
 from semel.errors import StoreCorrupt
-from semel.kernel.record import SETTLED, Address, CallRequest, Record, State
+from semel.kernel.record import Address, CallRequest, Record, State, is_possible, new
 from semel.stores.documents import Document, Draft, Entry
 from semel.stores.redis.scripts import CODES, KINDS, STATES
 
@@ -72,7 +73,6 @@ _TERMS_BEFORE = (
 _SCORE_BIAS = 1 << 63
 
 _PENDING = CODES[State.PENDING]
-_FREE_OR_CLOSING = frozenset((State.WAITING, State.RELEASED, State.CLEARED, *SETTLED))
 
 
 def time(us: int | None) -> bytes:
@@ -101,7 +101,8 @@ def tenant_of(member: bytes) -> str:
 
 
 def packed_strings(parts: Sequence[str]) -> bytes:
-    return b"".join([_LENGTH.pack(len(part)) + part for part in [text.encode() for text in parts]])
+    texts = [*map(str.encode, parts)]
+    return b"".join(chain.from_iterable(zip(map(_LENGTH.pack, map(len, texts)), texts, strict=True)))
 
 
 def _check(*parts: bytes) -> int:
@@ -202,7 +203,7 @@ def _whose_of(data: bytes) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=256)
-def _packed_terms(terms: str, job_id: str) -> bytes:
+def packed_terms(terms: str, job_id: str) -> bytes:
     data = terms.encode()
     deflate = zlib.compressobj(9, zlib.DEFLATED, -15, 9, zdict=_TERMS_BEFORE)
     deflated = b"\1" + deflate.compress(data) + deflate.flush()
@@ -231,10 +232,10 @@ def body_of(request: CallRequest) -> tuple[bytes, bytes]:
         at.tenant, at.scope, request.tool, request.version, request.conversation, request.step,
         request.principal,
     )  # fmt: skip
-    asked = _packed_terms(request.terms, request.job_id) + request.arguments
+    terms = packed_terms(request.terms, request.job_id) + request.arguments
     begins = _behind_length(fingerprint) + _behind_length(packed) + whose
-    check = crc32(asked, crc32(whose, crc32(fingerprint)))
-    return b"%b%b%b%b" % (len(begins).to_bytes(3, "big"), begins, _LENGTH.pack(check), asked), _field(packed)
+    check = crc32(terms, crc32(whose, crc32(fingerprint)))
+    return b"%b%b%b%b" % (len(begins).to_bytes(3, "big"), begins, _LENGTH.pack(check), terms), _field(packed)
 
 
 def old_parts_of(request: CallRequest) -> bytes:
@@ -263,20 +264,20 @@ def _identity(data: bytes) -> tuple[str, str, bytes]:
 
 def _request_in(body: bytes) -> CallRequest:
     end = 3 + int.from_bytes(body[:3], "big")
-    begins, asked = body[3:end], body[end + 4 :]
+    begins, rest = body[3:end], body[end + 4 :]
     (check,) = _LENGTH.unpack_from(body, end)
     fingerprint, start = _part_at(begins, 0)
     id_, start = _part_at(begins, start)
-    if check != _check(fingerprint, begins[start:], asked):
+    if check != crc32(rest, crc32(begins[start:], crc32(fingerprint))):
         raise ValueError("not what was written")
     key, end = _part_at(begins, start)
     tenant, scope, tool, version, conversation, step, principal = _whose_of(begins[end:])
-    terms, start = _part_at(asked, 0)
-    job_id, start = _part_at(asked, start)
-    return CallRequest(
-        Address(tenant, scope, _key(key)), _id(id_), tool, version, fingerprint, asked[start:],
+    terms, start = _part_at(rest, 0)
+    job_id, start = _part_at(rest, start)
+    return new(CallRequest, (
+        new(Address, (tenant, scope, _key(key))), _id(id_), tool, version, fingerprint, rest[start:],
         _terms(terms), conversation, step, principal, job_id.decode(),
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 # --- records --------------------------------------------------------------------------------------
@@ -288,7 +289,7 @@ def record_of(data: bytes) -> Record:
         record = _record(data) if data[0] == 2 else _old_record(data)
     except (struct.error, ValueError, KeyError, IndexError, UnicodeDecodeError) as error:
         raise StoreCorrupt() from error
-    if not _possible(record):
+    if not is_possible(record):
         raise StoreCorrupt()
     return record
 
@@ -322,10 +323,10 @@ def _record(data: bytes) -> Record:
         outcome and not flags & _TOLD
     ):
         raise ValueError("not what was written")
-    return Record(
+    return new(Record, (
         request, STATES[state], token, fence, attempts, entries, created, _or_none(entered), _or_none(lease),
         _or_none(settled), _or_none(expires), outcome if flags & _TOLD else None, note.decode(), by.decode(),
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def _long_part_at(data: bytes, start: int) -> tuple[bytes, int]:
@@ -366,16 +367,6 @@ def _old_request(id_: str, fingerprint: bytes, who: bytes, rest: bytes) -> CallR
 
 def _texts(who: bytes) -> list[str]:
     return [part.decode() for part in _strings(who, 0, 8)]
-
-
-def _possible(record: Record) -> bool:
-    """Whether its times fit its state."""
-    state, settled_at = record.state, record.settled_at
-    if state is State.PENDING:
-        return record.lease_until is not None and record.expires_at is None and settled_at is None
-    if record.lease_until is not None or (settled_at is not None) != (state in SETTLED):
-        return False
-    return record.expires_at is None or state in _FREE_OR_CLOSING
 
 
 def link_of(data: bytes) -> int:
@@ -446,10 +437,10 @@ def _event(seq: int, data: bytes) -> tuple[Event, int]:
     if flags & _EXPIRES:
         (expires_at,) = _TIME.unpack_from(data, start)
         start += 8
-    told = KINDS[kind], STATES[state].value
+    stage = KINDS[kind], STATES[state].value
     if flags & _REFERS:
         event = Event(
-            seq, at_us, "", "", "", "", *told, 0, "", "", data[start:], expires_at, "", "", "", "", 1
+            seq, at_us, "", "", "", "", *stage, 0, "", "", data[start:], expires_at, "", "", "", "", 1
         )  # fmt: skip
         return event, link
     fence, by, note = at_us, b"", b""
@@ -463,7 +454,7 @@ def _event(seq: int, data: bytes) -> tuple[Event, int]:
     id_, key, whose = _identity(data[start:])
     tenant, scope, tool, version, conversation, step, principal = _whose_of(whose)
     event = Event(
-        seq, at_us, tenant, scope, key, id_, *told, fence, tool, version, digest, expires_at, conversation,
+        seq, at_us, tenant, scope, key, id_, *stage, fence, tool, version, digest, expires_at, conversation,
         step, by.decode() or principal, note.decode(), 1,
     )  # fmt: skip
     return event, link
@@ -559,12 +550,23 @@ def packed_score(score: int) -> bytes:
 
 
 def packed_entry(entry: Entry) -> bytes:
-    return packed_strings((entry.index_name,)) + packed_score(entry.score)
+    return packed_index(entry.index_name) + packed_score(entry.score)
+
+
+# There are few, and most entries stand in one of three.
+@lru_cache(maxsize=1_024)
+def packed_index(name: str) -> bytes:
+    return packed_strings((name,))
 
 
 def _entry(data: bytes) -> Entry:
-    (index,) = _strings(data[:-_SCORE_BYTES], 0, 1)
-    return Entry(index.decode(), _TIME.unpack(data[-_SCORE_BYTES:])[0] - _SCORE_BIAS)
+    return Entry(_index_of(data[:-_SCORE_BYTES]), _TIME.unpack(data[-_SCORE_BYTES:])[0] - _SCORE_BIAS)
+
+
+@lru_cache(maxsize=1_024)
+def _index_of(packed: bytes) -> str:
+    (index,) = _strings(packed, 0, 1)
+    return index.decode()
 
 
 def member_of(index: bytes, member: bytes) -> tuple[int, str]:

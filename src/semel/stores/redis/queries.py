@@ -160,8 +160,8 @@ def _listed(translator: Translator, query: ListRecords, now_us: int, tenant: byt
             elif len(page) == size:
                 rest = plain(lane, b"ZREVRANGEBYLEX", lane.list, b"(" + page[-1], b"[" + tenant + last)
                 (same,) = yield [rest]
-                found = yield from _read(lane, [member[-lane.digest_bytes :] for member in same])
-                records += [record for record in found if _wanted(record, query, now_us)]
+                others = yield from _read(lane, [member[-lane.digest_bytes :] for member in same])
+                records += [record for record in others if _wanted(record, query, now_us)]
     return records
 
 
@@ -231,8 +231,8 @@ def _in_books(translator: Translator) -> Asking:
 def _in_book(translator: Translator, query: ListRecords, now_us: int, tenant: str) -> Asking:
     """Of each lane's book the newest that fit, with all that were created in the same moment as the last."""
     lanes = translator.lanes
-    asked = [plain(lane, b"HGET", lane.book, tenant.encode()) for lane in lanes]
-    answers = _checked(translator, lanes, (yield [*_marks(lanes), *asked]))
+    queries = [plain(lane, b"HGET", lane.book, tenant.encode()) for lane in lanes]
+    answers = _checked(translator, lanes, (yield [*_marks(lanes), *queries]))
     records: list[Record] = []
     for lane, data in zip(lanes, answers, strict=True):
         if data is not None:
@@ -251,8 +251,8 @@ def _in_pages(lane: LaneKeys, query: ListRecords, now_us: int, tenant: str, open
             oldest = _oldest(records, query.limit)
             if oldest is not None and page.high < oldest:
                 return records
-            found = yield from _read(lane, page.digests)
-            records += [record for record in found if _wanted(record, query, now_us)]
+            on_page = yield from _read(lane, page.digests)
+            records += [record for record in on_page if _wanted(record, query, now_us)]
         if number < open_page.lowest:
             return records
         stop = max(open_page.lowest - 1, number - _PAGES)
@@ -351,13 +351,13 @@ def _pages_named(lane: LaneKeys, names: list[bytes]) -> Asking:
         return {}
     whose = [page_named(name)[0].encode() for name in names]
     (answers,) = yield [plain(lane, b"HMGET", lane.book, *whose, *names)]
-    found: dict[bytes, BookPage] = {}
+    pages: dict[bytes, BookPage] = {}
     for name, data in zip((*names, *names), answers, strict=True):
         if data is not None:
             page = page_of(data, lane.digest_bytes, name)
             if page.number == page_named(name)[1]:
-                found[name] = page
-    return found
+                pages[name] = page
+    return pages
 
 
 def _read(lane: LaneKeys, digests: list[bytes]) -> Asking:
@@ -448,7 +448,7 @@ def _entries_of_id(translator: Translator, id_: str) -> Asking:
     lanes = translator.lanes
     requests = [plain(lane, b"HMGET", lane.ids, *id_fields(id_)) for lane in lanes]
     answers = _checked(translator, lanes, (yield [*_marks(lanes), *requests]))
-    return [(lane, entry) for lane, found in zip(lanes, answers, strict=True) for entry in found if entry]
+    return [(lane, entry) for lane, each in zip(lanes, answers, strict=True) for entry in each if entry]
 
 
 def count_records(translator: Translator, _: CountRecords) -> Asking:
@@ -531,14 +531,14 @@ def _seq(id_: bytes) -> int:
 
 
 def _story(translator: Translator, query: ReadEvents, id_: str) -> Asking:
-    found: dict[tuple[int, int], Event] = {}
+    events: dict[tuple[int, int], Event] = {}
     for lane, entry in (yield from _entries_of_id(translator, id_)):
         newest, floor = (yield from _newest(lane, entry)), (yield from _floor(translator, lane))
         while newest > floor:
             page = yield from _whole(lane, (yield [_walk(lane, newest)])[0])
-            found |= {(event.seq, lane.number): event for event, _ in page if event.seq > floor}
+            events |= {(event.seq, lane.number): event for event, _ in page if event.seq > floor}
             newest = page[-1][1] if len(page) == _PAGE else 0
-    story = [found[place] for place in sorted(found) if found[place].record_id == id_]
+    story = [events[place] for place in sorted(events) if events[place].record_id == id_]
     fitting = [event for event in story if event.seq > query.after and query.tenant in (None, event.tenant)]
     return fitting[: query.limit]
 
@@ -618,7 +618,7 @@ def _filed(lane: LaneKeys, key: bytes, size: int, until: bytes) -> Iterator[Requ
 
 
 def _due_pages(names: dict[LaneKeys, list[bytes]], now_us: int) -> Asking:
-    found: list[DuePage] = []
+    due_pages: list[DuePage] = []
     for lane, own in names.items():
         pages = yield from _pages_named(lane, own)
         full = [page for page in pages.values() if page.digests]
@@ -631,8 +631,8 @@ def _due_pages(names: dict[LaneKeys, list[bytes]], now_us: int) -> Asking:
             ]
             for page, answer in zip(full, answers, strict=True)
         }
-        found += [DuePage(lane, name, due.get(name, [])) for name in own]
-    return found
+        due_pages += [DuePage(lane, name, due.get(name, [])) for name in own]
+    return due_pages
 
 
 def _file_pages(translator: Translator, due: list[DuePage]) -> Asking:

@@ -17,7 +17,7 @@ TURNS_MAX = 6
 PAUSE_S = 0.02
 
 
-class Turn(NamedTuple):
+class NodeTurn(NamedTuple):
     """Ask there, after loading the library or not, behind an ASKING or not, after a while or at once."""
 
     node: Node
@@ -26,7 +26,7 @@ class Turn(NamedTuple):
     pause_s: float = 0.0
 
 
-def next_turn(error: object, lane: int, turn: Turn, nodes: Nodes) -> Turn | None:
+def next_turn(error: object, lane: int, turn: NodeTurn, nodes: Nodes) -> NodeTurn | None:
     """What to try after this refusal; None if it is the answer."""
     match trouble.word_of(error):
         case "ERR" if "Function not found" in str(error) and not turn.loading:
@@ -42,12 +42,12 @@ def next_turn(error: object, lane: int, turn: Turn, nodes: Nodes) -> Turn | None
     return None
 
 
-def demoted(error: object, turn: Turn) -> bool:
+def demoted(error: object, turn: NodeTurn) -> bool:
     """Whether the server is no primary any more, and Sentinels know another. It has then done nothing."""
     return turn.node.way == "sentinel" and trouble.word_of(error) in ("READONLY", "MASTERDOWN")
 
 
-def preceding(turn: Turn) -> list[bytes]:
+def preceding(turn: NodeTurn) -> list[bytes]:
     """What is sent before the request; the answers to it do not matter."""
     return ([_LOAD] if turn.loading else []) + ([_ASKING] if turn.asking else [])
 

@@ -161,7 +161,9 @@ class RedisStore(Store):
         try:
             requests = next(asking)
             while True:
-                answers = await asyncio.gather(*(connections.call(request, query) for request in requests))
+                sent = [connections.call(request, query) for request in requests]
+                # Most ask one thing at a time: to gather one future costs as much as to send it.
+                answers = [await sent[0]] if len(sent) == 1 else await asyncio.gather(*sent)
                 requests = asking.send(self._sound(requests, answers))
         except StopIteration as stop:
             return cast(T, self._result_of(stop.value))

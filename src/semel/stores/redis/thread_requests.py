@@ -9,12 +9,13 @@ import hiredis
 
 from semel.errors import StoreUnavailable
 from semel.kernel.clock import SYSTEM
+from semel.kernel.record import new
 from semel.stores.redis import trouble
 from semel.stores.redis.commands import Request
 from semel.stores.redis.connection_pool import ConnectionPool
 from semel.stores.redis.nodes import Nodes
 from semel.stores.redis.options import Node
-from semel.stores.redis.routing import TURNS_MAX, Turn, demoted, next_turn, preceding
+from semel.stores.redis.routing import TURNS_MAX, NodeTurn, demoted, next_turn, preceding
 from semel.stores.redis.thread_connections import OutOfStep, ThreadConnection, Words, packed
 
 _BROKEN = (OSError, hiredis.HiredisError)
@@ -32,7 +33,7 @@ class ThreadRequests:
         self._lanes = lanes
 
     def call(self, request: Request, operation: Any = None) -> Any:
-        turn, repeated = Turn(self._nodes.home(request.lane)), False
+        turn, repeated = new(NodeTurn, (self._nodes.home(request.lane), False, False, 0.0)), False
         answer: Any = None
         for _ in range(TURNS_MAX):
             try:
@@ -45,9 +46,9 @@ class ThreadRequests:
             except StoreUnavailable as away:
                 if repeated or not self._elsewhere(request.lane, turn):
                     raise trouble.again(away, operation) from away
-                turn, repeated = Turn(self._nodes.home(request.lane)), True
+                turn, repeated = NodeTurn(self._nodes.home(request.lane)), True
                 continue
-            if not _error(answer):
+            if type(answer) is not hiredis.ReplyError:
                 return answer
             if not repeated and demoted(answer, turn):
                 self._connections.drop()
@@ -61,15 +62,15 @@ class ThreadRequests:
                 SYSTEM.sleep(turn.pause_s)
         return answer
 
-    def _once(self, request: Request, turn: Turn) -> Any:
+    def _once(self, request: Request, turn: NodeTurn) -> Any:
         answer = self._exchange(turn, request.words(), numbered=request.number is not None)
-        if not _error(answer) and not request.answered_by(answer):
+        if not request.answered_by(answer) and not _error(answer):
             # Nothing that is still on its way on these connections can be trusted.
             self._connections.drop()
             raise OutOfStep
         return answer
 
-    def _exchange(self, turn: Turn, words: Words, *, numbered: bool = False) -> Any:
+    def _exchange(self, turn: NodeTurn, words: Words, *, numbered: bool = False) -> Any:
         connection = self._connections.take(turn.node)
         try:
             data = packed(words)
@@ -86,7 +87,7 @@ class ThreadRequests:
         self._connections.give_back(connection)
         return answer
 
-    def _elsewhere(self, lane: int, turn: Turn) -> bool:
+    def _elsewhere(self, lane: int, turn: NodeTurn) -> bool:
         """Whether another server has the lane by now."""
         try:
             self._nodes.refresh(self._lanes)
@@ -143,12 +144,12 @@ class ThreadRequests:
     def to_node(self, node: Node, *words: bytes) -> Any:
         """A command to this very server."""
         try:
-            return self._exchange(Turn(node), words)
+            return self._exchange(NodeTurn(node), words)
         except _BROKEN as error:
             if timed_out(error) or not isinstance(error, OSError):
                 raise trouble.broken(error, node) from error
         try:
-            return self._exchange(Turn(node), words)
+            return self._exchange(NodeTurn(node), words)
         except _BROKEN as error:
             raise trouble.broken(error, node) from error
 

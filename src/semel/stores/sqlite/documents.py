@@ -124,13 +124,14 @@ def _move(
     standing: Standing,
 ) -> None:
     """The rows of `semel_places` are the entries of the drafts; an entry that stays is not touched."""
-    added: list[tuple[str, str, int, str]] = []
-    removed: list[tuple[str, str, int, str]] = []
-    for id_ in (*drafts, *dropped):
-        old = {*_entries(before[id_].entries)} if id_ in before else set()
-        new = {*drafts[id_].entries} if id_ in drafts else set()
-        removed += [(entry.index_name, tenant, entry.score, id_) for entry in old - new]
-        added += [(entry.index_name, tenant, entry.score, id_) for entry in new - old]
+    old = {
+        (index, tenant, score, id_)
+        for id_ in (*drafts, *dropped)
+        if id_ in before
+        for index, score in _entries(before[id_].entries)
+    }
+    new = {(index, tenant, score, id_) for id_, draft in drafts.items() for index, score in draft.entries}
+    removed, added = old - new, new - old
     connection.executemany(sql.REMOVE_ENTRY, removed)
     connection.executemany(sql.ADD_ENTRY, added)
     if standing:

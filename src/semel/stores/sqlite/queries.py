@@ -64,8 +64,14 @@ def _packed(states: frozenset[State]) -> str:
 
 
 def find_record(connection: sqlite3.Connection, query: FindRecord, _: int) -> Record | None:
-    row = connection.execute(sql.FIND_RECORD, (query.tenant, query.id)).fetchone()
-    return None if row is None else record_of(row)
+    address = connection.execute(sql.FIND_ADDRESS, (query.tenant, query.id)).fetchone()
+    if address is None:
+        row = connection.execute(sql.FIND_RECORD, (query.tenant, query.id)).fetchone()
+        return None if row is None else record_of(row)
+    row = connection.execute(sql.LOOK, (query.tenant, *address)).fetchone()
+    record = None if row is None else record_of(row)
+    # The key may have been claimed anew since its window ended: that is another record.
+    return record if record is not None and record.request.id == query.id else None
 
 
 def read_events(connection: sqlite3.Connection, query: ReadEvents, _: int) -> Sequence[Event]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from semel.audit.events import Event, Seal
 from semel.errors import StoreCorrupt
-from semel.kernel.record import SETTLED, Address, CallRequest, Record, State
+from semel.kernel.record import Address, CallRequest, Record, State, can_have
 
 _STATES: dict[str, State] = {state.value: state for state in State}
 _TEXT, _BYTES, _INT = frozenset((str,)), frozenset((bytes,)), frozenset((int,))
@@ -15,7 +15,6 @@ _NUMBER_OR_NOT = frozenset((int, type(None)))
 # Of the record, its address in three of them; then `due` and `closes`.
 DUE = 26
 _COLUMNS = 28
-_FREE_OR_CLOSING = frozenset((State.WAITING, State.RELEASED, State.CLEARED, *SETTLED))
 
 
 # By the types that sound rows had so far, the states in which those are possible: found at once, and there
@@ -45,7 +44,7 @@ def _states_with(kinds: tuple[type, ...]) -> dict[str, State]:
     return {
         name: state
         for name, state in _STATES.items()
-        if _possible(state, leased=lease_until, settled=settled_at, closing=expires_at)
+        if can_have(state, lease_until=lease_until, settled_at=settled_at, expires_at=expires_at)
     }
 
 
@@ -61,15 +60,6 @@ def _typed(kinds: tuple[type, ...]) -> bool:
         and _TEXT.issuperset(kinds[24:26])
         and _NUMBER_OR_NOT.issuperset(kinds[26:])
     )
-
-
-def _possible(state: State, *, leased: bool, settled: bool, closing: bool) -> bool:
-    """Whether these of its times fit its state, as the schema's own check says on the way in."""
-    if state is State.PENDING:
-        return leased and not closing and not settled
-    if leased or settled != (state in SETTLED):
-        return False
-    return not closing or state in _FREE_OR_CLOSING
 
 
 def event_of(row: Sequence[Any]) -> Event:

@@ -3,7 +3,7 @@
 -- KEYS  1 lane   2 indexes   3 heads   4... documents, the first written one first
 --       then, if there are events: ids, events as in record.lua; of each event the record at its address, if any
 -- ARGV  1-3 as in document.lua   4 the tenant   5 the tag of what is written, or nothing: nothing is
---       6 how many capacities ("rooms")   7 how many events   8 the newest seq that the caller saw
+--       6 how many capacities   7 how many events   8 the newest seq that the caller saw
 --       9... of each capacity: from, to, and its limit: so many must not stand there already
 --       then of each document: '' or '-' if it was absent or '=' and the tag that the caller saw;
 --       '' or '-' to remove it or '+' to write it; what is written
@@ -13,10 +13,10 @@
 --                  2 {number of the capacity, how many stand there}
 -- Errors: also SEMELCORRUPT, the record of an event is damaged.
 
-local rooms, events = tonumber(ARGV[6]), tonumber(ARGV[7])
+local capacities, events = tonumber(ARGV[6]), tonumber(ARGV[7])
 local documents = #KEYS - 3 - (events > 0 and 2 + events or 0)
-local function of_document(n, what) return ARGV[8 + 3 * rooms + 3 * (n - 1) + what] end
-local function of_event(n, what) return ARGV[8 + 3 * (rooms + documents) + 3 * (n - 1) + what] end
+local function of_document(n, what) return ARGV[8 + 3 * capacities + 3 * (n - 1) + what] end
+local function of_event(n, what) return ARGV[8 + 3 * (capacities + documents) + 3 * (n - 1) + what] end
 
 local before = {}
 for n = 1, documents do before[n] = stored(KEYS[3 + n]) end
@@ -31,37 +31,37 @@ for n = 1, documents do
 end
 if #found > 0 then return told(0, found) end
 
-for n = 1, rooms do
+for n = 1, capacities do
   local count = redis.call('ZLEXCOUNT', KEYS[2], ARGV[6 + 3 * n], ARGV[7 + 3 * n])
   if count >= tonumber(ARGV[8 + 3 * n]) then return told(2, {n, count}) end
 end
 
 -- Where documents stood and where they will: most stay in most of their indexes.
-local stood, stands, shelves, touched, more_bytes = {}, {}, {}, {}, 0
-local function note_places(members, document)
-  for _, place in ipairs(document.places) do
-    local member = place .. document.id
-    members[member], shelves[member] = true, string.sub(place, 1, -9)
+local stood, stands, index_of, touched, more_bytes = {}, {}, {}, {}, 0
+local function note_entries(members, document)
+  for _, entry in ipairs(document.entries) do
+    local member = entry .. document.id
+    members[member], index_of[member] = true, string.sub(entry, 1, -9)
   end
 end
 for n = 1, documents do
   local what, bytes = of_document(n, 2), of_document(n, 3)
   if what ~= '' and before[n] then
-    note_places(stood, before[n])
+    note_entries(stood, before[n])
     more_bytes = more_bytes - before[n].body_bytes
   end
   if what == '+' then
     local written = head(bytes, #bytes)
-    note_places(stands, written)
+    note_entries(stands, written)
     more_bytes = more_bytes + written.body_bytes
   end
 end
 
-local function first_on(shelf)
-  return redis.call('ZRANGEBYLEX', KEYS[2], '[' .. shelf, '(' .. shelf .. ABOVE, 'LIMIT', 0, 1)[1] or false
+local function first_on(index)
+  return redis.call('ZRANGEBYLEX', KEYS[2], '[' .. index, '(' .. index .. ABOVE, 'LIMIT', 0, 1)[1] or false
 end
-for member, shelf in pairs(shelves) do
-  if stood[member] ~= stands[member] and touched[shelf] == nil then touched[shelf] = first_on(shelf) end
+for member, index in pairs(index_of) do
+  if stood[member] ~= stands[member] and touched[index] == nil then touched[index] = first_on(index) end
 end
 
 -- Raises if KEYS[3] is no sorted set: after the first write that would be too late.
@@ -89,7 +89,7 @@ for n = 1, documents do
     redis.call('DEL', KEYS[3 + n])
   end
 end
-for member in pairs(shelves) do
+for member in pairs(index_of) do
   if not stands[member] then
     redis.call('ZREM', KEYS[2], member)
   elseif not stood[member] then
@@ -98,12 +98,12 @@ for member in pairs(shelves) do
 end
 
 -- Sweepers find a tenant by the first member of each of its indexes.
-local function head_of(shelf, member) return string.sub(member, 1, #shelf + 8) .. ARGV[4] end
-for shelf, first in pairs(touched) do
-  local now_first = first_on(shelf)
+local function head_of(index, member) return string.sub(member, 1, #index + 8) .. ARGV[4] end
+for index, first in pairs(touched) do
+  local now_first = first_on(index)
   if first ~= now_first then
-    if first then redis.call('ZREM', KEYS[3], head_of(shelf, first)) end
-    if now_first then redis.call('ZADD', KEYS[3], 0, head_of(shelf, now_first)) end
+    if first then redis.call('ZREM', KEYS[3], head_of(index, first)) end
+    if now_first then redis.call('ZADD', KEYS[3], 0, head_of(index, now_first)) end
   end
 end
 return told(1, events > 0 and newest or nil)

@@ -9,8 +9,7 @@
 -- ARGV  1 the store's id   2 how many commits the caller has seen   3 the time, or nothing: the server's own
 --       4... the step's own, and last the number of the request, which the answer repeats
 --
--- An entry (`place` in the code) is an index (`shelf`) behind its length, and 8 bytes of score in an order of bytes
--- that is the order of numbers.
+-- An entry is an index behind its length, and 8 bytes of score in an order of bytes that is the order of numbers.
 -- Every key is named by the caller: while a slot moves, one that is not would be taken for absent.
 -- Errors: SEMELEMPTY, SEMELLOST the data went missing; SEMELDAMAGED a document is.
 
@@ -52,9 +51,9 @@ local function head(bytes, size)
   local stop = BYTES_BEFORE_HEAD + head_bytes
   if version ~= 1 or size ~= stop + body_bytes then error('damaged') end
   local parts = strings(bytes, BYTES_BEFORE_HEAD + 1, stop + 1)
-  local places = {}
-  for position = 4, #parts do places[#places + 1] = parts[position] end
-  return {tag = parts[1], id = parts[3], places = places, body_bytes = body_bytes}
+  local entries = {}
+  for position = 4, #parts do entries[#entries + 1] = parts[position] end
+  return {tag = parts[1], id = parts[3], entries = entries, body_bytes = body_bytes}
 end
 
 local function stored_bytes(key, size)

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
-from semel.flow.problems import Problem
+from semel.flow.problems import Refused
 
 
-class Turns:
+class LargeRequests:
     """At most `capacity` requests of a tenant are here at once, and one of them has the turn."""
 
     def __init__(self, capacity: int) -> None:
@@ -19,10 +19,10 @@ class Turns:
 
     @contextmanager
     def entry(self, tenant: str) -> Iterator[None]:
-        """One more is here, with or without the turn; Problem `too_many_requests` if that is one too many."""
+        """One more is here, with or without the turn; Refused `too_many_requests` if that is one too many."""
         present = self._present.get(tenant, 0)
         if present >= self._capacity:
-            raise Problem("too_many_requests", "Too many large requests of the tenant wait.", retry_after_s=1)
+            raise Refused("too_many_requests", "Too many large requests of the tenant wait.", retry_after_s=1)
         self._present[tenant] = present + 1
         try:
             yield

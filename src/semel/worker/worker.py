@@ -17,8 +17,8 @@ from semel.errors import OpenError
 from semel.ledger.ledger import Ledger
 from semel.ledger.probing import Prober
 from semel.worker.attempt import AttemptContext, JobAttempt, Slots, Tell
+from semel.worker.handler_loops import HandlerEnd, HandlerLoops
 from semel.worker.job_source import Away, JobSource, Leased
-from semel.worker.loops import HandlerEnd, HandlerLoops
 from semel.worker.traces import whole_trace
 
 # How long one request for jobs waits: a lost message costs at most this, and so does a stop.

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import orjson
 
 from semel.flow.document_store import DocumentStore
 from semel.flow.idempotency_keys import Keys
 from semel.flow.inbox import KEPT_US, RETRY
-from semel.flow.problems import Problem
-from semel.flow.values import Caller, JsonAnswer, Page, next_after, written
+from semel.flow.problems import Refused
+from semel.flow.values import Caller, JsonAnswer, Page, written
 from semel.kernel.answers import DeadLetterJson
 from semel.kernel.clock import rfc3339
 from semel.kernel.keys import frame
@@ -23,10 +24,13 @@ from semel.kernel.limits import MESSAGE_CHARS_MAX
 from semel.questions import job_index
 from semel.questions.job import Message
 from semel.stores.document_bytes import to_bytes
-from semel.stores.documents import Document, Draft, Entry, Scan
+from semel.stores.documents import Document, Draft, Entry, Scan, score_on
 from semel.stores.index_names import EXPIRY
 
 DEAD = "dead"
+
+# Read at once where a filter leaves some out, and how often for one page.
+_BATCH, _BATCHES_MAX = 200, 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,17 @@ def letter_of(body: bytes) -> DeadLetter:
     return DeadLetter(**data | {"message": Message(**data["message"])})
 
 
+class LetterFilter(NamedTuple):
+    """Which letters; None: whichever."""
+
+    status: str | None = None  # put_aside, retried
+    consumer: str | None = None
+
+    def fits(self, dead: DeadLetter) -> bool:
+        status = "put_aside" if dead.retried_us is None else "retried"
+        return self.status in (None, status) and self.consumer in (None, dead.consumer)
+
+
 class DeadLetters:
     """For `GET /api/v1/dead-letters` and `POST /api/v1/dead-letters/{id}/retry`."""
 
@@ -65,11 +80,29 @@ class DeadLetters:
         self._document_store = document_store
         self._keys = keys
 
-    async def list(self, tenant: str, after: tuple[int, str] | None, limit: int) -> Page[DeadLetterJson]:
-        """Newest first."""
-        scanned = await self._document_store.scan(Scan(tenant, DEAD, limit, newest=True, after=after))
-        documents = list(scanned.documents)
-        return Page([view(letter_of(each.body)) for each in documents], next_after(documents, limit, DEAD))
+    async def list(
+        self,
+        tenant: str,
+        after: tuple[int, str] | None,
+        limit: int,
+        filters: LetterFilter = LetterFilter(),  # noqa: B008  it cannot be changed
+    ) -> Page[DeadLetterJson]:
+        """Newest first. A page may be shorter than `limit` and still not be the last."""
+        items: list[DeadLetterJson] = []
+        size = limit
+        for _ in range(_BATCHES_MAX):
+            scanned = await self._document_store.scan(Scan(tenant, DEAD, size, newest=True, after=after))
+            for document in scanned.documents:
+                after = score_on(document, DEAD), document.id
+                dead = letter_of(document.body)
+                if filters.fits(dead):
+                    items.append(view(dead))
+                if len(items) == limit:
+                    return Page(items, after)
+            if len(scanned.documents) < size:
+                return Page(items, None)
+            size = _BATCH
+        return Page(items, after)
 
     async def get(self, tenant: str, id_: str) -> DeadLetterJson:
         return view(letter_of((await self._document(tenant, id_)).body))
@@ -82,7 +115,7 @@ class DeadLetters:
             dead = letter_of(document.body)
             if dead.retried_us is not None:
                 if key_id is None or dead.retry_key != key_id:
-                    raise Problem("message_already_retried")
+                    raise Refused("message_already_retried")
                 return written(view(dead), replayed=True)
             retried = await self._retried(caller, dead, key_id)
             put = (retried.draft(self._keys.kept_us), job_index.message_draft(_again(retried)))
@@ -96,7 +129,7 @@ class DeadLetters:
     async def _document(self, tenant: str, id_: str) -> Document:
         document = (await self._document_store.fetch(tenant, id_)).get(id_)
         if document is None or not id_.startswith("dead_"):
-            raise Problem("message_not_found")
+            raise Refused("message_not_found")
         return document
 
 
