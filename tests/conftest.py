@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 
 from tests import storeys
+from tests.evidence import evidence, pytest_addoption, pytest_configure  # noqa: F401  a fixture and two hooks
 from tests.tools import end_other_processes
 
 # No deadline: how long one example takes says more about the machine than about the code.

@@ -11,10 +11,12 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
-from semel.flow.bus import open_bus
+from semel.flow.bus import nats, open_bus
 from semel.flow.bus.nats import NatsBus
 from tests.fake_clock import PATIENCE_S
 from tests.missing import cannot
@@ -105,8 +107,12 @@ class NatsServer:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
-def on_bus(url: str, scene: Callable[[NatsBus], Awaitable[Any]]) -> Any:
-    """What a scene with a bus of its own answers."""
+def on_bus(url: str, scene: Callable[[NatsBus], Awaitable[Any]], *, served: bool = True) -> Any:
+    """What a scene with a bus of its own answers.
+
+    A bus goes on without a server that does not answer within seconds. One that is there may take longer on a
+    busy machine, and is waited for unless it is not `served`.
+    """
 
     async def play() -> Any:
         bus = open_bus(url)
@@ -117,4 +123,5 @@ def on_bus(url: str, scene: Callable[[NatsBus], Awaitable[Any]]) -> Any:
         finally:
             await bus.stop()
 
-    return asyncio.run(play())
+    with mock.patch.object(nats, "_START_S", PATIENCE_S) if served else nullcontext():
+        return asyncio.run(play())

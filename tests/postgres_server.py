@@ -12,17 +12,22 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.faults.certificates import certify
 from tests.missing import cannot
 from tests.patience import PATIENCE_S
+from tests.proxy import Proxy
 
 # How processes that a test starts find the server of their parent.
 PORT_VARIABLE = "SEMEL_TEST_POSTGRES_PORT"
 TLS_VARIABLE = "SEMEL_TEST_POSTGRES_TLS"
 
 USER, DATABASE = "semel", "postgres"
+
+# What a standby calls itself.
+STANDBY = "standby"
 
 # A server recovers from a crash in a second; on a busy machine it takes longer.
 START_S = PATIENCE_S
@@ -115,6 +120,18 @@ class PostgresServer:
             assert time.monotonic() < give_up_at, "PostgreSQL does not start"
             time.sleep(0.05)
 
+    def order(self, statement: str) -> str:
+        """What the server answers to a statement, as text: the cells of its rows."""
+        command = [self._binaries / "psql", "-XAtq", "-h", "127.0.0.1", "-p", self.port, "-U", USER]
+        done = subprocess.run(
+            [*map(str, command), "-d", DATABASE, "-c", statement],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=START_S,
+        )
+        return done.stdout.strip()
+
     def restore(self, backup: Path) -> None:
         """What was copied from `data` is there again."""
         shutil.rmtree(self.data, ignore_errors=True)
@@ -187,6 +204,100 @@ class TlsPostgresServer(PostgresServer):
 
     def url(self, schema: str = "semel", **options: str) -> str:
         return secured(super().url(schema, **options), str(self.certificate))
+
+
+class PostgresStandby(PostgresServer):
+    """A copy of a running server that follows it, by the port that is given: its own, or a proxy's."""
+
+    def __init__(self, port: int) -> None:
+        self._follows = port
+        super().__init__(None)
+
+    def make(self) -> None:
+        """What the other server has at this moment, and the order to follow it."""
+        where = (
+            f"host=127.0.0.1 port={self._follows} user={USER} application_name={STANDBY} gssencmode=disable"
+        )
+        command = [self._binaries / "pg_basebackup", "-d", where, "-D", self.data, "-R", "-c", "fast", "-N"]
+        subprocess.run(
+            [*self._as_user, *map(str, command)], check=True, capture_output=True, cwd=self.directory
+        )
+
+    def promote(self) -> None:
+        """It takes writes."""
+        command = [self._binaries / "pg_ctl", "promote", "-w", "-t", int(START_S), "-D", self.data]
+        subprocess.run(
+            [*self._as_user, *map(str, command)], check=True, capture_output=True, cwd=self.directory
+        )
+
+
+class PostgresPair:
+    """A primary and a standby that follows it through a proxy; the URL names both, and takes who writes."""
+
+    def __init__(self, *, synchronous: bool) -> None:
+        self._synchronous = synchronous
+        self.primary = PostgresServer()
+        self.between: Proxy | None = None
+        self.standby: PostgresStandby | None = None
+
+    def start(self) -> None:
+        """The standby has what the primary has."""
+        self.primary.start()
+        self.between = Proxy(self.primary.port)
+        self.standby = PostgresStandby(self.between.port)
+        self.standby.start()
+        if self._synchronous:
+            self.primary.order(f"ALTER SYSTEM SET synchronous_standby_names = '{STANDBY}'")
+            self.primary.order("SELECT pg_reload_conf()")
+        mode = "sync" if self._synchronous else "async"
+        _wait_until(lambda: self._told("sync_state") == mode, "the standby")
+
+    def caught_up(self) -> bool:
+        return self._told("replay_lsn = pg_current_wal_lsn()") == "t"
+
+    def _told(self, column: str) -> str:
+        return self.primary.order(
+            f"SELECT {column} FROM pg_stat_replication WHERE application_name = '{STANDBY}'"
+        )
+
+    def sever(self) -> None:
+        """Nothing reaches the standby any more; the primary's clients notice only what follows from that."""
+        assert self.between is not None
+        self.between.refuses = True
+        self.between.cut()
+        _wait_until(lambda: self._told("pid") == "", "the end of the stream")
+
+    def join(self) -> None:
+        """The standby is let in again."""
+        assert self.between is not None
+        self.between.restore()
+
+    def fail_over(self) -> None:
+        """The primary is dead, and the standby takes writes."""
+        assert self.standby is not None
+        self.primary.kill()
+        self.standby.promote()
+
+    def url(self, schema: str = "semel", **options: str) -> str:
+        assert self.standby is not None
+        asked = {"schema": schema, "target_session_attrs": "read-write", "sslmode": "disable", **options}
+        both = ",".join(f"127.0.0.1:{server.port}" for server in (self.primary, self.standby))
+        query = "&".join(f"{name}={value}" for name, value in asked.items())
+        return f"postgresql://{USER}@{both}/{DATABASE}?{query}"
+
+    def remove(self) -> None:
+        for server in (self.standby, self.primary):
+            if server is not None:
+                server.remove()
+        if self.between is not None:
+            self.between.close()
+
+
+def _wait_until(came_true: Callable[[], bool], what: str) -> None:
+    give_up_at = time.monotonic() + START_S
+    while not came_true():
+        assert time.monotonic() < give_up_at, f"waited in vain for {what}"
+        time.sleep(0.02)
 
 
 def secured(url: str, certificate: str) -> str:

@@ -37,6 +37,7 @@ class Proxy:
         self.deafens: bytes | None = None  # the connection on which this is asked next gets no reply any more
         self.drops_requests = False  # a one-way cut: what the client says is lost, and the connection stays
         self.lost: list[bytes] = []  # so much of it
+        self.heard: bytearray | None = None  # all that clients say from now on, in turn
         self.cuts_after: int | None = None  # so many bytes of replies from now on, then both sides are cut
         self.refuses = False  # nobody is let in
         self._open: set[socket.socket] = set()
@@ -69,13 +70,19 @@ class Proxy:
                 told = (source, target, replies, fate)
                 threading.Thread(target=self._carry, args=told, daemon=True).start()
 
+    def _hear(self, chunk: bytes, fate: Fate) -> None:
+        if self.heard is not None:
+            self.heard += chunk
+        if self.deafens is not None and self.deafens in chunk:
+            self.deafens, fate.deaf = None, True
+
     def _carry(self, source: socket.socket, target: socket.socket, replies: bool, fate: Fate) -> None:
         try:
             while chunk := source.recv(CHUNK_BYTES):
                 if self.delay_s:
                     time.sleep(self.delay_s)
-                if not replies and self.deafens is not None and self.deafens in chunk:
-                    self.deafens, fate.deaf = None, True
+                if not replies:
+                    self._hear(chunk, fate)
                 if replies and (self.drops_replies or fate.deaf):
                     continue
                 if not replies and self.drops_requests:

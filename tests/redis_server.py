@@ -199,7 +199,12 @@ class Sentinel(RedisServer):
     def __init__(self, name: str, watched: int, **settings: str) -> None:
         super().__init__(**settings)
         self._name = name
-        watching = {"monitor": f"127.0.0.1 {watched} 1", "down-after-milliseconds": "3600000"}
+        watching = {
+            "monitor": f"127.0.0.1 {watched} 1",
+            "down-after-milliseconds": "3600000",
+            # If the replica was slow as well, nobody could be promoted: it tries again after twice as long.
+            "failover-timeout": "5000",
+        }
         self._watching = [f"sentinel {word} {name} {value}" for word, value in watching.items()]
 
     def watch(self, *words: str) -> None:
@@ -221,7 +226,7 @@ class Sentinel(RedisServer):
     def promote(self) -> None:
         """The server it watches is dead: it notices from now on, and has another in its place."""
         before = self.primary_port
-        assert self.ask("SENTINEL", "SET", self._name, "down-after-milliseconds", "200") == b"OK"
+        assert self.ask("SENTINEL", "SET", self._name, "down-after-milliseconds", "1000") == b"OK"
         _wait_until(lambda: self.primary_port != before and b"failover" not in self._flags(), "a failover")
         assert self.ask("SENTINEL", "SET", self._name, "down-after-milliseconds", "3600000") == b"OK"
 
@@ -268,10 +273,11 @@ class WatchedPair:
         _wait_until(lambda: self.sentinel.knows_replicas(1), "the Sentinel")
 
     def caught_up(self) -> bool:
-        one, other = (
-            re.findall(rb"master_repl_offset:(\d+)", _told(node)) for node in (self.primary, self.replica)
-        )
-        return one == other
+        return _same_offset(self.primary, self.replica)
+
+    def sever(self) -> None:
+        """From now on the replica is not let in; callers notice nothing."""
+        _shut_out(self.replica, self.primary)
 
     def fail_over(self) -> None:
         """The primary is dead, and its replica is the primary."""
@@ -284,6 +290,13 @@ class WatchedPair:
     def remove(self) -> None:
         for server in (self.sentinel, self.replica, self.primary):
             server.remove()
+
+
+def _shut_out(replica: RedisServer, primary: RedisServer) -> None:
+    """It says a password where none is asked for, which a primary takes for a mistake."""
+    replica.ask("CONFIG", "SET", "masterauth", "nobody asks for it")
+    primary.ask("CLIENT", "KILL", "TYPE", "replica")
+    _wait_until(lambda: b"master_link_status:down" in _told(replica), "the end of the link")
 
 
 def _told(node: RedisServer) -> bytes:
@@ -300,8 +313,10 @@ class RedisCluster:
 
     def start(self) -> None:
         """The cluster takes requests for every slot."""
-        for node in self.nodes:
+        for epoch, node in enumerate(self.nodes, 1):
             node.start()
+            # Of its own for each: else they quarrel about it for a while, and refuse votes meanwhile.
+            assert node.ask("CLUSTER", "SET-CONFIG-EPOCH", str(epoch)) == b"OK"
         first, *others = self.nodes
         for number, node in enumerate(self.nodes):
             start, stop = number * SLOTS // 3, (number + 1) * SLOTS // 3 - 1
@@ -332,9 +347,12 @@ class RedisCluster:
         return replica
 
     def _follows(self, replica: RedisServer) -> bool:
+        """It has what the other one has, and all who vote know it: before that they would not vote for it."""
+        views = [_view(node) for node in self.nodes]
         return (
-            b"master_link_status:up" in replica.ask("INFO", "replication")  # type: ignore[operator]
-            and all(b"slave" in node.ask("CLUSTER", "NODES") for node in self.nodes)  # type: ignore[operator]
+            b"master_link_status:up" in _told(replica)
+            and len(views[0]) == len(self.nodes)
+            and all(view == views[0] for view in views)
         )
 
     def url(self, prefix: str = "semel", **options: str) -> str:
@@ -343,6 +361,55 @@ class RedisCluster:
     def remove(self) -> None:
         for node in self.nodes:
             node.remove()
+
+
+def _view(node: RedisServer) -> set[tuple[str, ...]]:
+    """The nodes as this one sees them: name, role, whom it follows, epoch, whether they are linked."""
+    told: Any = node.ask("CLUSTER", "NODES")
+    rows = [line.split(" ") for line in told.decode().splitlines()]
+    return {(row[0], row[2].removeprefix("myself,"), row[3], row[6], row[7]) for row in rows}
+
+
+class ReplicatedCluster(RedisCluster):
+    """A cluster of which one node has a replica, which takes its place when it dies."""
+
+    def __init__(self) -> None:
+        settings = {
+            # Soon, and longer than a busy machine keeps a server that is alive from answering.
+            "cluster-node-timeout": "1500",
+            # However long it was cut off: a busy machine takes its time between that and the death.
+            "cluster-replica-validity-factor": "0",
+            "repl-diskless-sync-delay": "0",
+        }
+        super().__init__(**settings)
+        self.primary = self.nodes[1]
+        self.replica = self.primary
+
+    def start(self) -> None:
+        super().start()
+        self.replica = self.add_replica(self.primary)
+
+    def caught_up(self) -> bool:
+        return _same_offset(self.primary, self.replica)
+
+    def sever(self) -> None:
+        """From now on the replica is not let in; callers notice nothing."""
+        _shut_out(self.replica, self.primary)
+
+    def fail_over(self) -> None:
+        """The primary is dead, and its replica has its slots."""
+        self.primary.kill()
+        _wait_until(lambda: b"role:master" in _told(self.replica), "the failover")
+
+    def url(self, prefix: str = "semel", **options: str) -> str:
+        """By way of the one that dies, and of another for those who come later."""
+        nodes = f"127.0.0.1:{self.primary.port},127.0.0.1:{self.nodes[0].port}"
+        return url_of(f"redis+cluster://{nodes}", prefix, options)
+
+
+def _same_offset(*nodes: RedisServer) -> bool:
+    one, other = (re.findall(rb"master_repl_offset:(\d+)", _told(node)) for node in nodes)
+    return one == other
 
 
 @functools.cache

@@ -13,6 +13,7 @@ from semel.kernel.clock import Clock
 from semel.stores.base import Store
 from semel.stores.memory import MemoryStore
 from semel.stores.urls import open_store
+from tests.patience import PATIENCE_S
 
 
 def _memory(place: Path, clock: Clock, audit_on: bool) -> Store:
@@ -22,14 +23,16 @@ def _memory(place: Path, clock: Clock, audit_on: bool) -> Store:
 def _sqlite(place: Path, clock: Clock, audit_on: bool) -> Store:
     from semel.stores.sqlite import SqliteStore
 
-    return SqliteStore(str(place / "semel.db"), clock=clock, audit_on=audit_on)
+    # Sixteen processes that share a busy machine wait longer for its lock than the usual five seconds.
+    return SqliteStore(str(place / "semel.db"), clock=clock, audit_on=audit_on, busy_s=PATIENCE_S)
 
 
 def _postgres(place: Path, clock: Clock, audit_on: bool) -> Store:
     from tests.postgres_server import shared_url
 
-    schema = "t_" + hashlib.sha256(str(place).encode()).hexdigest()[:16]
-    return open_store(shared_url(schema, audit="on" if audit_on else "off"), clock)
+    # A crowd of connections is made more slowly on a busy machine than within the usual five seconds.
+    patience = f"{PATIENCE_S:g}s"
+    return open_store(shared_url(_name(place), timeout=patience, audit="on" if audit_on else "off"), clock)
 
 
 def _redis(place: Path, clock: Clock, audit_on: bool) -> Store:

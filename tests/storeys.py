@@ -31,19 +31,43 @@ PLAIN = frozenset({"memory", "sqlite", "redis", "postgres"})
 # unless it says NOTHING.
 ROWS: dict[str, frozenset[str] | None] = {
     "conformance": PLAIN,
+    # On servers, documents are met by what admission and decisions make of them.
+    "conformance/test_documents.py": EMBEDDED,
+    "conformance/test_queries.py": EMBEDDED,
     "model": EMBEDDED,
-    "gateway": EMBEDDED,
+    # A proxy that drops, cuts and doubles; what the client makes of it is in test_retrying.py.
+    "client/test_wire.py": NOTHING,
+    "edge": EMBEDDED,
+    "edge/test_killed.py": SQLITE,
+    "edge/test_chain.py": SQLITE,
+    # Processes that die for a while.
+    "edge/test_shop_under_fire.py": NOTHING,
+    "console": SQLITE,
+    # A browser, gateways and workers as processes.
+    "console/test_browser.py": NOTHING,
+    "gateway": SQLITE,
     "gateway/test_two_gateways.py": NOTHING,
     # Gateways and workers as processes, several each.
     "gateway/test_canaries.py": NOTHING,
+    "gateway/test_operations_over_http.py": NOTHING,
     "gateway/test_probes.py": NOTHING,
+    "gateway/test_sample.py": NOTHING,
     "gateway/test_worker.py": NOTHING,
     "gateway/test_worker_tenants.py": NOTHING,
     # They start servers, and measure.
     "bench": SQLITE,
+    "bench/test_bench.py": NOTHING,
+    "bench/test_command.py": NOTHING,
+    "bench/test_client.py": NOTHING,
     "bench/test_gateway.py": NOTHING,
+    "bench/test_redis_parts.py": NOTHING,
     "bench/test_servers.py": NOTHING,
+    # Processes that die, by trial.
+    "scoreboard": SQLITE,
+    "scoreboard/test_trials.py": NOTHING,
     "temporal": NOTHING,
+    # In environments of their own, which `make test-all` makes.
+    "agents": NOTHING,
     # One death of each kind.
     "faults": NOTHING,
     "faults/test_crashes.py": SQLITE,
@@ -55,6 +79,7 @@ ROWS: dict[str, frozenset[str] | None] = {
     "faults/test_killed_writes.py": SQLITE,
     "faults/test_nats.py": SQLITE,
     "faults/test_same_transaction.py": SQLITE,
+    "faults/test_sqlalchemy.py": SQLITE,
     "faults/test_sqlite_disk.py": SQLITE,
     "faults/test_worker_killed.py": SQLITE,
 }

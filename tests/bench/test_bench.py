@@ -99,6 +99,19 @@ def test_another_package_ran_its_tool_for_each_new_call_and_for_no_other(report)
     assert bool(sides) is not bool(report.left_out)
 
 
+@pytest.mark.parametrize(
+    ("experiment", "side", "keys"),
+    [
+        ("edge-memory", "request", operations("edge-memory")),
+        ("edge-memory", "replay", ROUNDS),
+        ("edge-sqlite", "requests", operations("edge-sqlite")),
+    ],
+)
+def test_every_key_reached_the_application_once_and_is_on_record(report, experiment, side, keys) -> None:
+    did = {"keys": keys, "reached": keys, "settled": keys, "events": 2 * keys}
+    assert report.did[experiment][side] == did
+
+
 def test_each_import_was_made_in_an_interpreter_of_its_own(report) -> None:
     both = ("semel", "pydantic", "semel's names", "pydantic's names")
     assert report.did["import"] == {name: {"imports": ROUNDS} for name in both}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import rivals
+from bench import agent_rows, rivals
 from bench.experiments import EXPERIMENTS
 from bench.rivals import LEAVES_OUT, leaves_out, pinned, rival
 from bench.run import measure
@@ -120,3 +120,13 @@ def test_rivals_talk_to_redis_by_the_driver_that_we_are_compared_with() -> None:
 def test_pins_name_no_place_to_install_from() -> None:
     lines = [line for line in rivals.PINS.read_text().splitlines() if not line.startswith("#")]
     assert all(line.count("==") == 1 and ":" not in line and " " not in line for line in lines)
+
+
+def test_rows_of_frameworks_that_are_not_installed_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(agent_rows.ENVIRONMENTS, "langgraph", tmp_path / ".venv-agents")
+    report = measure(["agents-langgraph"], quick=True, directory=str(tmp_path))
+    assert report.figures == []
+    assert len(report.left_out) == 2
+    assert all("There is no .venv-agents: `make bench` makes it." in line for line in report.left_out)

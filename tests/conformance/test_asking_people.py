@@ -72,6 +72,14 @@ class Scene:
             await self.call(**terms)
         return str(asked.value.details["job_id"])
 
+    async def question(self, how: str) -> semel.Question:
+        """The question alone, asked for in one of the two ways."""
+        request = semel.ToolCall({"account": "a", "amount": 5})
+        with self.ledger.step(conversation="c", step="s", principal="bot"):
+            if how == "aask":
+                return await pay.aask(request)
+            return await asyncio.to_thread(pay.ask, request)
+
     async def decide(self, verb: str, job_id: str, by: str) -> Any:
         return await asyncio.to_thread(getattr(self.ledger.approvals, verb), job_id, by=by)
 
@@ -96,6 +104,42 @@ async def test_a_gateway_shows_what_a_tool_asks(world, scene):
     assert (shown["status"], shown["submitted_by"]) == ("waiting", "bot")
     page = await scene.flow.approvals.list("acme", "waiting", None, 50)
     assert [item["job_id"] for item in page.items] == [job_id]
+
+
+@pytest.mark.parametrize("how", ["ask", "aask"])
+@played
+async def test_a_question_asked_for_alone_is_the_one_of_the_call_and_stands_as_it_was_answered(
+    world, scene, how
+):
+    question = await scene.question(how)
+    shown = await scene.flow.approvals.get("acme", question.job_id)
+    assert (shown["job_hash"], shown["expires_at"]) == (question.job_hash, question.expires_at)
+    assert (question.tool, question.arguments) == (shown["topic"], shown["input"])
+    assert await scene.question(how) == question
+    assert await scene.ask() == question.job_id
+    await scene.decide("approve", question.job_id, "ann")
+    assert (await scene.question(how)).status == "approved"
+    assert await scene.call() == "paid 5 to a"
+    assert (await scene.question(how)).status == "approved"
+
+
+@played
+async def test_a_no_is_on_record_once_somebody_asks_for_the_question(world, scene):
+    question = await scene.question("ask")
+    await scene.decide("reject", question.job_id, "ann")
+    assert (await scene.question("ask")).status == "rejected"
+    assert (await scene.question("aask")).status == "rejected"
+    record = await record_of(scene)
+    assert record.state.value == "failed"
+
+
+@pytest.mark.parametrize("how", ["ask", "aask"])
+@played
+async def test_a_question_that_expired_is_put_anew_by_asking_alone(world, clock, scene, how):
+    old = await scene.question(how)
+    clock.advance(HOUR_S)
+    new = await scene.question(how)
+    assert (new.status, new.job_id == old.job_id) == ("waiting", False)
 
 
 @played

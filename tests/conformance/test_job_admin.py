@@ -11,7 +11,7 @@ import pytest
 
 from semel.flow.assembly import Flow
 from semel.flow.job_admin import JobFilter
-from semel.flow.problems import Problem
+from semel.flow.problems import Refused
 from semel.flow.values import Caller
 from tests.fake_clock import FakeClock
 from tests.flows import ANN, BEN, World, played, told
@@ -114,7 +114,7 @@ async def test_what_has_ended_is_not_cancelled_nor_is_another_tenants(world, clo
     assert (await told(flow.job_admin.cancel(Caller("globex", "ann"), job_id)))[0] == "job_not_found"
     (lease,) = (await flow.jobs.lease(BEN, ["t"], 1, 60, None))["jobs"]
     await flow.jobs.result(BEN, job_id, lease["fence"], "succeeded", 5, None)
-    with pytest.raises(Problem, match="ended as succeeded"):
+    with pytest.raises(Refused, match="ended as succeeded"):
         await flow.job_admin.cancel(ANN, job_id)
     assert (await flow.jobs.get("acme", job_id))["result"] == 5
 

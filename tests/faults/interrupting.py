@@ -6,6 +6,7 @@ Wherever Python looks for signals, one can arrive; and wherever it runs, it may 
 from __future__ import annotations
 
 import dis
+import gc
 import sys
 import threading
 from collections.abc import Callable
@@ -92,6 +93,8 @@ def _in_a_finalizer(frame: FrameType | None) -> bool:
 def _watched(run: Callable[[], T], look: Callable[[Moment], None]) -> T:
     """Run it, looking wherever Python looks for signals."""
     profile, enter = _hooks(look)
+    # Whoever listens to the collector is called in the middle of anything, and an interrupt there is lost.
+    gc.disable()
     sys.settrace(enter)
     sys.setprofile(profile)
     try:
@@ -99,6 +102,7 @@ def _watched(run: Callable[[], T], look: Callable[[Moment], None]) -> T:
     finally:
         sys.setprofile(None)
         sys.settrace(None)
+        gc.enable()
 
 
 def _hooks(look: Callable[[Moment], None]) -> tuple[Any, Any]:

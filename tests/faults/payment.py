@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import semel
@@ -27,6 +27,10 @@ def nothing() -> None:
     pass
 
 
+async def at_once() -> None:
+    pass
+
+
 def payment(
     bank: Bank,
     policy: Any,
@@ -39,8 +43,12 @@ def payment(
     wait: str = "1m",
     before: Callable[[], None] = nothing,
     after: Callable[[], None] = nothing,
+    parting: Callable[[], Awaitable[None]] = at_once,
 ) -> Any:
-    """`pay(account, amount, note)` under the policy. The note is ignored: it tells whose call arrived."""
+    """`pay(account, amount, note)` under the policy. The note is ignored: it tells whose call arrived.
+
+    An asynchronous one ends with `parting`, on its loop.
+    """
 
     def probe(key: Key, account: str, amount: int, note: str) -> Any:
         receipt = bank.receipt(key)
@@ -70,6 +78,7 @@ def payment(
         await asyncio.to_thread(before)
         receipt = arrive(account, amount, note, key)
         await asyncio.to_thread(after)
+        await parting()
         return receipt
 
     def pay(account: str, amount: int, note: str, key: Key) -> Receipt:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.checks import PATIENCE_S
+from tests.freezing import freeze
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,6 +29,7 @@ class Process:
         under: Sequence[str] = (),
         module: str = "tests.faults.scenes",
     ) -> None:
+        self._url = str(told.get("url", ""))
         self._popen = subprocess.Popen(
             [*under, sys.executable, "-m", module, scene, json.dumps(told)],
             cwd=ROOT,
@@ -90,6 +92,10 @@ class Process:
 
     def send(self, number: signal.Signals) -> None:
         self._popen.send_signal(number)
+
+    def freeze(self) -> None:
+        """It stands still, and is in nobody's way."""
+        freeze(self.pid, self._url)
 
     def end(self) -> int:
         """How it ended: 0, an exit status, or minus the number of a signal."""

@@ -25,12 +25,13 @@ from typing import Any, NamedTuple
 
 import semel
 from semel.errors import SemelError
-from semel.kernel.clock import SYSTEM
+from semel.kernel.clock import SYSTEM, SystemClock
 from semel.kernel.record import State, effective_state
 from tests.faults.bank import Bank
 from tests.faults.caller import Heard, acall, call
 from tests.faults.payment import POLICIES, Declined, nothing, payment
 from tests.patience import PATIENCE_S
+from tests.proxy import Proxy
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,10 +45,31 @@ FRESH_PER_S, NEAR = 12, 8
 # Between two calls of a caller, most of which are replays.
 PAUSE_S = 0.01
 
+# What befalls the callers, and how often in proportion.
+STRIKES = {
+    "kill": 4,
+    "freeze": 3,
+    "interrupt": 3,
+    "end": 2,
+    "resolve": 4,
+    "step_clock": 3,
+    "partition": 2,
+}
+
 CALLS_FROM = ("main thread", "threads", "tasks")
+
+# A clock is set wrong by at most so much: many leases, and less than anybody's patience.
+CLOCK_STEP_S = 5.0
+
+# How long a partition lasts at most: longer than a lease, and than most calls wait for an answer.
+PARTITION_S = 1.5
 
 # How long a caller that was asked to end may take before it is killed.
 GRACE_S = 3.0
+
+
+# In the place of an account: somebody heard this, and not as the answer to a call.
+NO_CALL = ""
 
 
 def policy_of(account: str) -> str:
@@ -74,7 +96,7 @@ class Answers:
         self._write(json.dumps(Answer(account, receipt, heard.code, heard.raised)))
 
     def complain(self, text: str) -> None:
-        self._write(json.dumps(["complaint", None, None, text]))
+        self._write(json.dumps(Answer(NO_CALL, None, None, text)))
 
     def _write(self, line: str) -> None:
         file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -95,6 +117,14 @@ class Answers:
 # --- a caller -----------------------------------------------------------------------------------------
 
 
+class SteppedClock(SystemClock):
+    """A wall clock that is set wrong now and then; its seconds are as long as everybody's."""
+
+    def __init__(self) -> None:
+        self.ahead_us = 0
+        self.now_us = lambda: SYSTEM.now_us() + self.ahead_us
+
+
 class Caller:
     """One process in the storm. It calls until it is told to end, or is ended."""
 
@@ -102,7 +132,8 @@ class Caller:
         self._told = told
         self._chance = random.Random(told["seed"])
         self._bank, self._answers = Bank(told["bank"]), Answers(told["answers"])
-        self._ledger = semel.open(told["url"])
+        self._clock = SteppedClock()
+        self._ledger = semel.open(told["url"], clock=self._clock)
         self._stopping = False
         self._tools = {policy: self._tool(policy) for policy in POLICIES}
 
@@ -142,8 +173,13 @@ class Caller:
             self._ledger.close()
         sys.exit(0)
 
+    def step_clock(self, *_: object) -> None:
+        """The handler of SIGUSR1."""
+        self._clock.ahead_us = int((2 * self._chance.random() - 1) * CLOCK_STEP_S * 1e6)
+
     def run(self) -> None:
         signal.signal(signal.SIGTERM, self.end)
+        signal.signal(signal.SIGUSR1, self.step_clock)
         loops = {"main thread": self._alone, "threads": self._in_threads, "tasks": self._in_tasks}
         while not self._stopping:
             try:
@@ -198,13 +234,15 @@ def one_caller(told: dict[str, Any]) -> None:
         pass
     except SemelError as error:
         # The store was away, or closed by the handler of a signal.
-        Answers(told["answers"]).add("acc-0", Heard(code=error.code))
+        Answers(told["answers"]).add(NO_CALL, Heard(code=error.code))
     except BaseException:
         Answers(told["answers"]).complain(traceback.format_exc())
 
 
 def nursery() -> None:
     """A caller for each line. Those that ended stay zombies, so that no number is given out twice."""
+    # A caller that has no clock yet has none to set.
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     for line in sys.stdin:
         child = os.fork()
         if child == 0:
@@ -246,6 +284,12 @@ class Nursery:
     def frozen(self, pid: int) -> bool:
         return _state(pid) == "T"
 
+    def hears(self, pid: int, number: signal.Signals) -> bool:
+        """Whether it would notice this signal now."""
+        status = Path(f"/proc/{pid}/status").read_text()
+        caught = int(status.partition("SigCgt:")[2].split()[0], 16)
+        return not self.frozen(pid) and bool(caught >> (number - 1) & 1)
+
     def close(self) -> None:
         """Nobody is left, frozen ones included."""
         for pid in self._pids:
@@ -269,14 +313,16 @@ def nursery_of_callers() -> Iterator[Nursery]:
 class Storm:
     """What happens to the callers, and how often, follows from the seed; when exactly, from the machine."""
 
-    def __init__(self, url: str, folder: Path, seed: int, nursery: Nursery) -> None:
-        self._url, self._nursery = url, nursery
+    def __init__(
+        self, url: str, folder: Path, seed: int, nursery: Nursery, network: Proxy | None = None
+    ) -> None:
+        self._url, self._nursery, self.network = url, nursery, network
         self._chance = random.Random(seed)
         self.bank, self.answers = Bank(folder / "bank.jsonl"), Answers(folder / "answers.jsonl")
         self._began = SYSTEM.monotonic()
         self._callers: list[int] = []
         self._later: list[threading.Timer] = []
-        self.strikes = dict.fromkeys(("kill", "freeze", "interrupt", "end", "resolve"), 0)
+        self.strikes = dict.fromkeys(STRIKES, 0)
 
     def rage(self, ledger: semel.Ledger, seconds: float) -> None:
         """So many seconds of it; afterwards every caller has ended."""
@@ -287,6 +333,7 @@ class Storm:
             for timer in self._later:
                 timer.cancel()
                 timer.join()
+            self._heal()
 
     def _rage(self, ledger: semel.Ledger, seconds: float) -> None:
         while SYSTEM.monotonic() - self._began < seconds:
@@ -295,10 +342,12 @@ class Storm:
                 self._callers.append(self._nursery.caller(self._told()))
             self._thaw_some()
             self._let_them_work()
-            strike = self._chance.choices(
-                (self._kill, self._freeze, self._interrupt, self._end, self._resolve), (4, 3, 3, 2, 4)
-            )[0]
-            strike(self._chance.choice(self._callers), ledger)
+            (strike,) = self._chance.choices(list(STRIKES), list(STRIKES.values()))
+            if strike == "partition" and self.network is None:
+                continue
+            pid = self._chance.choice(self._callers)
+            if self._nursery.lives(pid):  # nothing befalls one that died meanwhile
+                getattr(self, f"_{strike}")(pid, ledger)
 
     def _let_them_work(self) -> None:
         """For a moment, and until one of them got something done: on a busy machine none would live to."""
@@ -330,6 +379,8 @@ class Storm:
 
     def _freeze(self, pid: int, _: semel.Ledger) -> None:
         """Until it is thawed: for a moment, or past its lease, while the others go on."""
+        if self._nursery.frozen(pid):
+            return
         self.strikes["freeze"] += 1
         os.kill(pid, signal.SIGSTOP)
 
@@ -341,6 +392,34 @@ class Storm:
         self.strikes["end"] += 1
         os.kill(pid, signal.SIGTERM)
         self._send_later(GRACE_S, pid, signal.SIGKILL)
+
+    def _step_clock(self, pid: int, _: semel.Ledger) -> None:
+        if not self._nursery.hears(pid, signal.SIGUSR1):
+            return
+        self.strikes["step_clock"] += 1
+        os.kill(pid, signal.SIGUSR1)
+
+    def _partition(self, _: int, __: semel.Ledger) -> None:
+        """Nothing passes one way, or either, or nobody is let in, for a while."""
+        network = self.network
+        assert network is not None
+        if network.refuses or network.drops_replies or network.drops_requests:
+            return
+        self.strikes["partition"] += 1
+        kind = self._chance.choice(("replies", "requests", "both", "refused"))
+        network.drops_replies = kind in ("replies", "both")
+        network.drops_requests = kind in ("requests", "both")
+        network.refuses = kind == "refused"
+        if network.refuses:
+            network.cut()
+        self._later.append(threading.Timer(self._chance.random() * PARTITION_S, self._heal))
+        self._later[-1].start()
+
+    def _heal(self) -> None:
+        """Everything passes again, over new connections: what was lost on the old ones does not come."""
+        if self.network is not None:
+            self.network.cut()
+            self.network.restore()
 
     def _send_later(self, seconds: float, pid: int, number: signal.Signals) -> None:
         self._later.append(threading.Timer(seconds, os.kill, (pid, number)))

@@ -152,7 +152,7 @@ def test_an_owner_that_was_frozen_comes_back_after_the_probe_and_overwrites_noth
 ) -> None:
     owner = start("one_call", policy="probe", note="first", after="pause")
     owner.hear("in the tool")
-    owner.send(signal.SIGSTOP)
+    owner.freeze()
     worker()
     until_state(ledger, State.DONE)
     settled = only_record(ledger)

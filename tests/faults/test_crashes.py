@@ -140,6 +140,7 @@ def test_a_caller_dies_while_it_gives_up(
 IN_FLIGHT = DEATHS[3]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("policy", "point", "entries", "attempts"),
     [
@@ -183,6 +184,7 @@ def test_three_owners_die_in_flight_and_the_fourth_settles(
     assert_history_holds(ledger)
 
 
+@pytest.mark.full
 def test_a_parked_call_stays_parked_however_often_somebody_comes(
     start: Start, bank: Bank, ledger: semel.Ledger
 ) -> None:

@@ -109,8 +109,7 @@ def test_who_waits_for_an_owner_notices_its_death(
 def test_a_frozen_owner_is_not_taken_for_dead(start: Start, bank: Bank, ledger: semel.Ledger) -> None:
     process = start("one_call", policy="retry", after="pause", lease=LONG_LEASE, note="first")
     process.hear("in the tool")
-    process.send(signal.SIGSTOP)
-    until(lambda: _state_of(process.pid) == "T", "it stands still")
+    process.freeze()
     assert not owner.is_gone(only_record(ledger).token)
     tool = payment(bank, "retry", lease=LONG_LEASE, wait="100ms")
     assert call(ledger, tool, note="second").code == "RETRY_IN_FLIGHT"

@@ -20,7 +20,7 @@ def frozen(start: Start, ledger: semel.Ledger, **told: str) -> Process:
     """A process that stands still in the middle of its tool, and whose lease lapsed."""
     owner = start("one_call", note="first", **told)
     owner.hear("in the tool")
-    owner.send(signal.SIGSTOP)
+    owner.freeze()
     until_in_doubt(ledger)
     return owner
 

@@ -61,13 +61,13 @@ CREATED = {
 }
 
 
-def desk(gateway: Gateway, tenant: str) -> httpx.Client:
+def client_of(gateway: Gateway, tenant: str) -> httpx.Client:
     return gateway.client(X_Tenant_ID=tenant)
 
 
 def one_slot(survivor: Gateway) -> httpx.Client:
     """A client of the gateway that lives on; its tenant has one slot."""
-    client = desk(survivor, new_tenant())
+    client = client_of(survivor, new_tenant())
     define(client)
     limit(client, 1)
     return client
@@ -76,7 +76,7 @@ def one_slot(survivor: Gateway) -> httpx.Client:
 def lose(gateway: Gateway, tenant: str) -> httpx.Response | None:
     """The start that the gateway dies over; its answer if there was one."""
     try:
-        return start_run(desk(gateway, tenant), key=KEY)
+        return start_run(client_of(gateway, tenant), key=KEY)
     except httpx.TransportError:
         return None
 
@@ -117,6 +117,7 @@ def test_a_gateway_killed_anywhere_leaves_a_key_that_works(
     killed_at(point, "atomic", store, park, begin)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("point", "store"), everywhere(LOCK_POINTS))
 def test_a_gateway_killed_anywhere_around_its_lock_leaves_a_key_that_works(
     point: str, store: str, park: Park, begin: Gateways
@@ -149,6 +150,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("slots", "store"), [(1, "sqlite"), *((2, store) for store in STORES)])
 def test_a_lock_holder_frozen_past_its_lock_is_refused_when_it_wakes(
     slots: int, store: str, park: Park, begin: Gateways, pool: ThreadPoolExecutor
@@ -157,7 +159,7 @@ def test_a_lock_holder_frozen_past_its_lock_is_refused_when_it_wakes(
     frozen = begin(park.store(store), *LOCK, fate=("before create", "STOP"))
     client = one_slot(park.one(store, *LOCK))
     limit(client, slots)
-    late = desk(frozen, client.headers["x-tenant-id"])
+    late = client_of(frozen, client.headers["x-tenant-id"])
     pending = pool.submit(start_run, late, None, KEY)
     until(frozen.frozen, "the holder is frozen")
 
@@ -182,7 +184,7 @@ def test_a_key_whose_reserver_is_frozen_starts_one_run(
     frozen = begin(park.store(store), *LOCK, fate=("before create", "STOP"))
     client = one_slot(park.one(store, *LOCK))
     limit(client, 2)
-    late = desk(frozen, client.headers["x-tenant-id"])
+    late = client_of(frozen, client.headers["x-tenant-id"])
     pending = pool.submit(start_run, late, None, KEY)
     until(frozen.frozen, "the holder is frozen")
 
@@ -202,7 +204,7 @@ def test_an_atomic_gateway_frozen_before_its_commit_does_not_exceed_the_limit(
 ) -> None:
     frozen = begin(park.store(store), *ATOMIC, fate=("before create", "STOP"))
     client = one_slot(park.one(store, *ATOMIC))
-    pending = pool.submit(start_run, desk(frozen, client.headers["x-tenant-id"]), None, "order-2")
+    pending = pool.submit(start_run, client_of(frozen, client.headers["x-tenant-id"]), None, "order-2")
     until(frozen.frozen, "the gateway is frozen")
     other = start_run(client, key=KEY)  # nobody waits for the frozen one
     assert other.status_code == 200, other.text
@@ -220,7 +222,7 @@ def test_while_a_lock_is_held_only_its_own_tenant_waits(
     client, other = one_slot(survivor), one_slot(survivor)
     before = start_run(client, key="before")
     complete(client, before.json()["run_id"])
-    pending = pool.submit(start_run, desk(holder, client.headers["x-tenant-id"]), None, KEY)
+    pending = pool.submit(start_run, client_of(holder, client.headers["x-tenant-id"]), None, KEY)
     until(holder.frozen, "the lock is held")
 
     assert start_run(other, key=KEY).status_code == 200
@@ -291,7 +293,7 @@ def test_a_client_that_leaves_finds_its_one_run_when_it_comes_back(
         tenant = client.headers["x-tenant-id"]
         with socket.create_connection(("127.0.0.1", gateway.port)) as connection:
             leave(connection, request_bytes(tenant, BODY, len(BODY)))
-        again = persistent_start(desk(elsewhere, tenant), KEY, {"order": 1})
+        again = persistent_start(client_of(elsewhere, tenant), KEY, {"order": 1})
         assert again.status_code == 200, again.text
         assert run_ids(client) == [again.json()["run_id"]]
         complete(client, again.json()["run_id"])
@@ -320,7 +322,7 @@ def test_clients_that_come_and_go_by_the_dozen_leave_one_run_per_key_and_no_slot
     strategy: str, park: Park
 ) -> None:
     gateway = park.one("sqlite", *STRATEGIES[strategy])
-    client = desk(gateway, new_tenant())
+    client = client_of(gateway, new_tenant())
     define(client)
     limit(client, 3)
     tenant = client.headers["x-tenant-id"]
@@ -341,6 +343,7 @@ def test_clients_that_come_and_go_by_the_dozen_leave_one_run_per_key_and_no_slot
 # --- SIGTERM -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("strategy", "store"), [("lock", "sqlite"), *(("atomic", store) for store in STORES)]
 )
@@ -350,7 +353,7 @@ def test_a_stop_under_load_loses_no_answer_and_leaves_no_half_run(
     """All that was answered is there, and every key that was not answered works on the next gateway."""
     stopped = begin(park.store(store), *STRATEGIES[strategy])
     tenant = new_tenant()
-    client = desk(park.one(store, *STRATEGIES[strategy]), tenant)
+    client = client_of(park.one(store, *STRATEGIES[strategy]), tenant)
     define(client)
     limit(client, 100_000)
     answers: dict[str, str] = {}
@@ -398,7 +401,7 @@ def test_a_stop_answers_the_request_that_is_under_way(begin: Gateways, park: Par
     """A worker that waits for jobs is answered early: its wait would outlast the patience of a stop."""
     gateway = begin(park.store("sqlite"), fate=("on request", "TERM"))
     body = {"topics": ["none"], "max": 1, "lease_s": 10, "wait_s": WAIT_S_MAX}
-    answer = desk(gateway, new_tenant()).post("/api/v1/leases", json=body, timeout=WAIT_S_MAX)
+    answer = client_of(gateway, new_tenant()).post("/api/v1/leases", json=body, timeout=WAIT_S_MAX)
     assert (answer.status_code, answer.json()) == (200, {"jobs": []})
     assert gateway.wait() == 0
 

@@ -144,7 +144,7 @@ def test_a_process_that_is_interrupted_again_and_again_goes_on_and_pays_nothing_
     assert_history_holds(ledger)
 
 
-@pytest.mark.parametrize("crowd", [0, 3])
+@pytest.mark.parametrize("crowd", [0, pytest.param(3, marks=pytest.mark.full)])
 def test_an_interrupt_at_any_moment_of_a_call_holds_no_key_and_strands_nobody(
     crowd: int, start: Start, bank: Bank, ledger: semel.Ledger
 ) -> None:

@@ -21,7 +21,7 @@ from semel.flow.bus import open_bus
 from semel.flow.bus.base import BusUnavailable
 from semel.flow.bus.consumer import Consumer
 from semel.flow.bus.nats import NatsBus
-from semel.flow.dead import DeadLetters
+from semel.flow.dead_letters import DeadLetters
 from semel.flow.model import Message
 from semel.flow.values import Caller
 from semel.kernel.clock import SYSTEM
@@ -29,9 +29,11 @@ from semel.ledger.ledger import Ledger
 from semel.stores.base import Store
 from semel.stores.urls import open_store
 from semel.worker.store_jobs import StoreJobs
-from semel.worker.work import Worker
+from semel.worker.worker import Worker
+from tests.evidence import Deeds
 from tests.faults.checks import PATIENCE_S
 from tests.nats_server import NatsServer, on_bus
+from tests.proxy import Proxy
 
 ANN = Caller("acme", "ann")
 APPROVED = Message("approval:job_1", "acme", "approval.approved", 1, "email", None, "job_1")
@@ -162,6 +164,25 @@ def test_every_gateway_hears_that_a_job_is_ready(server: NatsServer) -> None:
     on_bus(server.url(), scene)
 
 
+def test_whoever_has_started_hears_whatever_is_said_from_then_on(server: NatsServer) -> None:
+    async def started(_: NatsBus) -> list[bytes]:
+        proxy.heard = bytearray()
+        bus = open_bus(f"nats://127.0.0.1:{proxy.port}")
+        await bus.start()
+        said = [line.split()[0] for line in bytes(proxy.heard).splitlines() if line]
+        await bus.stop()
+        return said
+
+    proxy = Proxy(server.port)
+    try:
+        said = on_bus(server.url(), started)
+    finally:
+        proxy.close()
+    # It was answered after it had subscribed, so the server knew.
+    assert b"SUB" in said
+    assert said[-1] != b"SUB"
+
+
 def test_tenants_whose_names_look_like_patterns_hear_only_their_own(server: NatsServer) -> None:
     async def scene(bus: NatsBus) -> list[bool]:
         dotted = asyncio.ensure_future(bus.wait("a.b", ("x.y",), 600))
@@ -244,6 +265,7 @@ def test_publishing_without_a_server_fails_soon(server: NatsServer) -> None:
     on_bus(server.url(), scene)
 
 
+@pytest.mark.full
 def test_publishing_to_a_frozen_server_fails_in_bounded_time(server: NatsServer) -> None:
     async def scene(bus: NatsBus) -> bool:
         server.freeze()
@@ -257,6 +279,7 @@ def test_publishing_to_a_frozen_server_fails_in_bounded_time(server: NatsServer)
     assert on_bus(server.url(), scene) is False
 
 
+@pytest.mark.full
 def test_a_bus_that_is_not_there_at_the_start_is_told_and_used_once_it_comes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -271,7 +294,7 @@ def test_a_bus_that_is_not_there_at_the_start_is_told_and_used_once_it_comes(
 
     try:
         with caplog.at_level("WARNING", "semel.flow.bus"):
-            assert on_bus(late.url(), scene) == 1
+            assert on_bus(late.url(), scene, served=False) == 1
     finally:
         late.remove()
     told = [record.getMessage() for record in caplog.records]
@@ -289,7 +312,7 @@ def test_a_server_without_jetstream_is_not_healthy_and_takes_nothing() -> None:
 
     try:
         plain.start()
-        assert on_bus(plain.url(), scene) is False
+        assert on_bus(plain.url(), scene, served=False) is False
     finally:
         plain.remove()
 
@@ -308,6 +331,7 @@ def test_a_server_that_lost_its_data_gets_its_stream_anew(server: NatsServer) ->
     assert on_bus(server.url(), scene) == 1
 
 
+@pytest.mark.full
 def test_a_stream_that_somebody_removed_is_made_anew(server: NatsServer) -> None:
     async def scene(bus: NatsBus) -> int:
         await bus.link().stream.delete_stream("semel")
@@ -449,3 +473,57 @@ def test_a_message_that_always_fails_is_read_as_a_dead_letter_and_retried_once(
         return attempts, handled
 
     assert on_bus(server.url(), scene) == ([APPROVED.id] * 3, [f"{APPROVED.id}:retry"])
+
+
+# --- down and back, counted -------------------------------------------------------------------------
+
+# What the bus may lose, said before it is measured.
+MAY_LOSE = {
+    "kept": "nothing: what was not handed over waits in the store; what comes twice is handled once",
+    "emptied": "messages that were handed over and not yet handled; no job, no record",
+}
+
+
+@pytest.mark.parametrize("disk", MAY_LOSE)
+@pytest.mark.parametrize("jobs", [5, pytest.param(300, marks=pytest.mark.slow)])
+def test_a_bus_that_is_down_and_back_loses_no_more_than_was_said(
+    jobs: int, disk: str, server: NatsServer, store: Store, evidence: Deeds
+) -> None:
+    evidence.say(failover=f"NATS, killed and back, its disk {disk}", expected=MAY_LOSE[disk])
+    handled: list[str] = []
+
+    async def scene(bus: NatsBus) -> int:
+        flow = flow_on(store, bus)
+        await create(flow, "before", jobs)
+        assert await send(flow) == jobs
+        server.kill()
+        await until(lambda: not bus.healthy, "the loss is noticed")
+        await create(flow, "meanwhile", jobs)
+        if disk == "emptied":
+            server.empty()
+        server.start()
+        await until(lambda: bus.healthy, "the bus is back")
+        assert await send(flow) == jobs
+        await drain(consumer(bus, store, remember(handled)))
+        return len((await flow.jobs.lease(ANN, ["email"], 1, 60, "w", wait_s=0))["jobs"])
+
+    leased = on_bus(server.url(), scene)
+    lost = 2 * jobs - len(set(handled))
+    evidence.count(operations=2 * jobs, kills=1, acknowledged=2 * jobs, lost=lost)
+    evidence.count(twice=len(handled) - len(set(handled)))
+    assert len(handled) == len(set(handled))
+    assert lost == (jobs if disk == "emptied" else 0)
+    assert leased == 1, "a job waits in the store, whatever becomes of its message"
+
+
+async def create(flow: Flow, name: str, count: int) -> None:
+    for number in range(count):
+        await flow.jobs.create(ANN, f"{name}-{number}", "email", {"n": number}, None, None)
+
+
+async def send(flow: Flow) -> int:
+    """What waits in the store is handed over; how many that were."""
+    count = 0
+    while sent := await flow.outbox.run_once():
+        count += sent
+    return count

@@ -686,8 +686,12 @@ def test_of_one_tick_each_commit_tells_its_own_events_and_a_refused_one_none(sto
     assert heard(store) == [event.key for each in asked[:15] for event in each.events]
 
 
-def test_an_event_comes_back_as_it_was_told_whatever_is_in_it(store):
-    hostile = "\x00\x01\x010\x7f \"'\\ {}[],NULL \\u0000 \ufffd\U0010ffff\u2028"
+@pytest.mark.parametrize(
+    "hostile",
+    ["\x00\x01\x010\x7f \"'\\ {}[],NULL \\u0000 \ufffd\U0010ffff\u2028", "\x00", "\x01", "\\u0001"],
+    ids=["everything", "nul", "what nul is written with", "its spelling"],
+)
+def test_an_event_comes_back_as_it_was_told_whatever_is_in_it(hostile, store):
     first = Event(
         0, -1, hostile, hostile, hostile, hostile, hostile, hostile, 2**63 - 1, hostile, hostile,
         bytes(range(256)), -1, hostile, hostile, hostile, hostile, 2**53 + 1,

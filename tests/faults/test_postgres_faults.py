@@ -293,38 +293,35 @@ def test_a_deadlock_in_which_the_store_gives_way_is_not_noticed_by_its_callers(
 ) -> None:
     """They hold the record that the store locks last, and then want the one that it locks first."""
     before = complaints(server, "deadlock detected")
-    entered = threading.Barrier(3)
-    tool = payment(bank, "park", asynchronous=True, lease=LONG_LEASE, after=lambda: meet(entered))
-    accounts: list[str] = []
-    known: set[bytes] = set()
-    # Two settlements that go out apart, as they may on a busy machine, do not deadlock: then once more.
-    while complaints(server, "deadlock detected") == before:
-        assert len(accounts) < 40, "never a deadlock"
-        pair = [f"acc-{len(accounts)}", f"acc-{len(accounts) + 1}"]
-        accounts += pair
+    accounts = ["acc-0", "acc-1"]
+    leaving: list[str] = []
+    loops: list[asyncio.AbstractEventLoop] = []
+    gate = asyncio.Event()
 
-        def call_both(pair: list[str] = pair) -> list[Heard]:
-            async def scene() -> list[Heard]:
-                return await asyncio.gather(*(acall(near, tool, account=account) for account in pair))
+    async def leave_together() -> None:
+        leaving.append("one")
+        await gate.wait()
 
-            return asyncio.run(scene())
+    tool = payment(bank, "park", asynchronous=True, lease=LONG_LEASE, parting=leave_together)
 
-        def both_entered(count: int = len(accounts)) -> bool:
-            return len(bank.entries()) == count
+    async def call_both() -> list[Heard]:
+        loops.append(asyncio.get_running_loop())
+        return await asyncio.gather(*(acall(near, tool, account=account) for account in accounts))
 
-        with other(server, schema) as connection, ThreadPoolExecutor(1) as pool:
-            calls = pool.submit(call_both)
-            until(both_entered, "both are in the tool")
-            rows = connection.execute("SELECT address FROM records ORDER BY address")
-            first, last = (row[0] for row in rows if bytes(row[0]) not in known)
-            known |= {bytes(first), bytes(last)}
-            lock = "SELECT 1 FROM records WHERE address = %s FOR UPDATE"
-            connection.execute(lock, (last,))
-            meet(entered)
-            until(lambda: blocked(server, schema), "the store's statement waits")
-            connection.execute(lock, (first,))
-            connection.rollback()
-            assert all(each.receipt for each in calls.result())
+    with other(server, schema) as connection, ThreadPoolExecutor(1) as pool:
+        calls = pool.submit(lambda: asyncio.run(call_both()))
+        until(lambda: len(leaving) == len(accounts), "both are about to leave the tool")
+        rows = connection.execute("SELECT address FROM records ORDER BY address")
+        first, last = (row[0] for row in rows)
+        lock = "SELECT 1 FROM records WHERE address = %s FOR UPDATE"
+        connection.execute(lock, (last,))
+        # Both wake in one turn of the loop, so that one statement settles them.
+        loops[0].call_soon_threadsafe(gate.set)
+        until(lambda: blocked(server, schema), "the store's statement waits")
+        connection.execute(lock, (first,))
+        connection.rollback()
+        assert all(each.receipt for each in calls.result())
+    assert complaints(server, "deadlock detected") > before
     assert paid_once(bank, set(accounts))
     assert sorted(kinds(near.store)) == ["claimed"] * len(accounts) + ["settled"] * len(accounts)
     assert_history_holds(near)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -40,7 +39,7 @@ from tests.faults.checks import assert_history_holds, until
 from tests.faults.payment import LONG_LEASE, payment
 from tests.handles import AsyncStoreHandle, StoreHandle
 from tests.patience import HURRIED
-from tests.redis_server import RedisCluster, RedisServer, shared_cluster_url
+from tests.redis_server import RedisCluster, RedisServer, ReplicatedCluster, shared_cluster_url
 
 KEYS = 200
 
@@ -279,36 +278,22 @@ def refused(store: Any, at: Address) -> bool:
 # --- failover --------------------------------------------------------------------------------------------
 
 
-class Pair(NamedTuple):
-    """A server that is going to die, and the one that takes its place."""
+def places(pair: ReplicatedCluster, store: Any, count: int) -> list[Address]:
+    """Addresses whose records the primary has."""
 
-    cluster: RedisCluster
-    primary: RedisServer
-    replica: RedisServer
-
-    def url(self) -> str:
-        """By way of the one that dies: the others have to be known from it."""
-        return self.cluster.url(timeout=HURRIED).replace(
-            f":{self.cluster.nodes[0].port}", f":{self.primary.port}"
-        )
-
-    def places(self, store: Any, count: int) -> list[Address]:
-        """Addresses whose records the primary has."""
-        everywhere = map(place, itertools.count())
-        return list(itertools.islice((at for at in everywhere if self._has(store, at)), count))
-
-    def _has(self, store: Any, at: Address) -> bool:
+    def there(at: Address) -> bool:
         home = store._nodes.home(store._translator.lane_of(digest_of(at)).number)
-        return bool(home.port == self.primary.port)
+        return bool(home.port == pair.primary.port)
+
+    return list(itertools.islice(filter(there, map(place, itertools.count())), count))
 
 
 @pytest.fixture
-def pair() -> Iterator[Pair]:
-    cluster = RedisCluster(**{"cluster-node-timeout": "500", "repl-diskless-sync-delay": "0"})
+def pair() -> Iterator[ReplicatedCluster]:
+    cluster = ReplicatedCluster()
     try:
         cluster.start()
-        primary = cluster.nodes[1]
-        yield Pair(cluster, primary, cluster.add_replica(primary))
+        yield cluster
     finally:
         cluster.remove()
 
@@ -327,12 +312,12 @@ def in_the_end(handle: StoreHandle, command: Any) -> Any:
 
 @pytest.mark.parametrize("manner", [StoreHandle, AsyncStoreHandle], ids=["sync", "async"])
 def test_when_a_server_dies_its_replica_takes_over_and_service_resumes_by_itself(pair, manner):
-    handle = manner(open_redis(pair.url()))
+    handle = manner(open_redis(pair.url(timeout=HURRIED)))
     assert "A failover to a replica may take back" in handle.store.durability
-    ends = pair.places(handle.store, 20)
+    ends = places(pair, handle.store, 20)
     for at in ends:
         handle.perform(claim(A, at))
-    until(lambda: caught_up(pair), "the replica has everything")
+    until(pair.caught_up, "the replica has everything")
     pair.primary.kill()
     for at in ends:
         assert in_the_end(handle, settle(A, at)).record.state is State.DONE
@@ -345,21 +330,13 @@ def test_when_a_server_dies_its_replica_takes_over_and_service_resumes_by_itself
     handle.close()
 
 
-def caught_up(pair: Pair) -> bool:
-    told = [str(node.ask("INFO", "replication")) for node in (pair.primary, pair.replica)]
-    one, other = (re.findall(r"master_repl_offset:(\d+)", each) for each in told)
-    return bool(one == other)
-
-
 @pytest.mark.parametrize("manner", [StoreHandle, AsyncStoreHandle], ids=["sync", "async"])
 def test_writes_that_a_failover_took_back_are_noticed_and_nothing_is_trusted(pair, manner):
-    handle = manner(open_redis(pair.url()))
-    kept, lost = pair.places(handle.store, 2)
+    handle = manner(open_redis(pair.url(timeout=HURRIED)))
+    kept, lost = places(pair, handle.store, 2)
     handle.perform(claim(A, kept))
-    until(lambda: caught_up(pair), "the replica has everything")
-    # From now on the replica is not let in, and whoever is in stays.
-    pair.primary.ask("CONFIG", "SET", "requirepass", "changed")
-    pair.primary.ask_as("changed", "CLIENT", "KILL", "TYPE", "replica")
+    until(pair.caught_up, "the replica has everything")
+    pair.sever()
     assert handle.perform(claim(A, lost)).applied
     pair.primary.kill()
 
@@ -386,11 +363,11 @@ def insist(ledger: semel.Ledger, tool: Any, account: str) -> None:
 def test_tools_are_called_once_through_a_failover(pair, tmp_path):
     bank = Bank(tmp_path / "bank.jsonl")
     accounts = [f"acc-{number}" for number in range(30)]
-    with semel.open(pair.url()) as ledger:
+    with semel.open(pair.url(timeout=HURRIED)) as ledger:
         tool = payment(bank, "park", lease=LONG_LEASE)
         for account in accounts[:10]:
             assert call(ledger, tool, account=account).receipt
-        until(lambda: caught_up(pair), "the replica has everything")
+        until(pair.caught_up, "the replica has everything")
         pair.primary.kill()
         for account in accounts:
             insist(ledger, tool, account)

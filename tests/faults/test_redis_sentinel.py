@@ -161,9 +161,7 @@ def test_writes_that_the_failover_took_back_are_noticed_and_nothing_is_trusted(p
     handle = manner(open_store(pair.url()))
     handle.perform(claim(A, place(1)))
     until(pair.caught_up, "the replica has everything")
-    # From now on the replica is not let in, and whoever is in stays.
-    pair.primary.ask("CONFIG", "SET", "requirepass", "changed")
-    pair.primary.ask_as("changed", "CLIENT", "KILL", "TYPE", "replica")
+    pair.sever()
     assert handle.perform(claim(A, place(2))).applied
     pair.fail_over()
 

@@ -115,7 +115,7 @@ def test_a_forked_child_makes_its_own_connection(server):
     if (child := os.fork()) == 0:
         try:
             asyncio.run(store.aperform(claim(B, AT._replace(key="another"))))
-            os._exit(0 if store.perform(look()).record.token == A else 1)  # type: ignore[union-attr]
+            os._exit(0 if store.perform(look()).record.token == A else 1)
         except BaseException:
             os._exit(2)
     _, status = os.waitpid(child, 0)

@@ -195,7 +195,7 @@ def test_a_frozen_process_wakes_after_a_person_decided_over_http(
 ) -> None:
     owner = start("one_call", policy="park", after="pause", note="first")
     owner.hear("in the tool")
-    owner.send(signal.SIGSTOP)
+    owner.freeze()
     until_in_doubt(ledger)
     [item] = gateway.get("/api/v1/records", params={"state": "in_doubt"}).json()["items"]
     body = {"outcome": outcome, "fence": item["fence"]}

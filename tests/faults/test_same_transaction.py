@@ -178,7 +178,8 @@ def test_what_would_be_doubt_elsewhere_is_rolled_back_and_simply_run_again(error
 
 
 def test_an_interrupt_at_any_moment_leaves_all_or_nothing_and_the_next_call_pays(ledger):
-    tool = tool_of(ledger, lease=LONG_LEASE, in_flight="refuse")
+    # What an interrupted call cannot give back itself, its keeper gives back, long before the lease ends.
+    tool = tool_of(ledger, lease=LONG_LEASE)
 
     def interrupted(name: str) -> str:
         try:
@@ -622,11 +623,11 @@ def namesake(tmp_path: Path) -> Iterator[str]:
 
 def test_a_tool_does_not_meet_semels_tables_where_the_role_is_called_like_their_schema(namesake):
     @semel.tool_contract(class_="write-non-idempotent")
-    def clear(books: semel.Transaction) -> list[str]:
+    def clear(books: semel.Transaction = semel.filled) -> list[str]:
         return [str(row[0]) for row in books.connection.execute("SELECT unnest(current_schemas(false))")]
 
     @semel.tool_contract(class_="write-non-idempotent")
-    def meddle(books: semel.Transaction) -> None:
+    def meddle(books: semel.Transaction = semel.filled) -> None:
         books.connection.execute("DELETE FROM events")
 
     with semel.open(namesake) as ledger:

@@ -10,7 +10,9 @@ import os
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -19,12 +21,14 @@ from semel.audit.events import CLAIMED, RELEASED, RESOLVED, RETAKEN, SETTLED, Ev
 from semel.audit.verify import verify
 from semel.kernel.record import State
 from semel.stores.base import ReadEvents
+from tests.evidence import Deeds
 from tests.faults.bank import Entry, Receipt
 from tests.faults.caller import Heard, call
 from tests.faults.checks import assert_history_holds, assert_rising, until
 from tests.faults.payment import payment
-from tests.faults.places import PLACES, SQLITE, Place
-from tests.faults.storm import Answer, Storm, nursery_of_callers, pending, policy_of
+from tests.faults.places import PLACES, REDIS, SQLITE, Place
+from tests.faults.storm import NO_CALL, Answer, Storm, nursery_of_callers, pending, policy_of
+from tests.proxy import Proxy
 
 # Long enough that every kind of strike meets every kind of call some hundred times.
 LONG_S = float(os.environ.get("SEMEL_STORM_S", "150"))
@@ -51,30 +55,75 @@ def seed() -> int:
     return seed
 
 
-def test_a_short_storm_breaks_no_promise(tmp_path) -> None:
-    weather(SQLITE, tmp_path, 1, SHORT_S)
+def test_a_short_storm_breaks_no_promise(tmp_path, evidence) -> None:
+    weather(SQLITE, tmp_path, 1, SHORT_S, evidence)
+
+
+def test_a_short_storm_on_a_network_breaks_no_promise(tmp_path, evidence) -> None:
+    weather(REDIS, tmp_path, 1, SHORT_S, evidence)
+
+
+def test_a_storm_in_which_nothing_lands_is_none(tmp_path) -> None:
+    shows_nothing = pytest.raises(AssertionError, match="such a storm shows nothing")
+    with nursery_of_callers() as nursery, semel.open("memory://") as ledger, shows_nothing:
+        judge(ledger, Storm("memory://", tmp_path, 1, nursery))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_a_storm_breaks_no_promise(place, tmp_path, seed) -> None:
-    weather(place, tmp_path, seed, LONG_S)
+def test_a_storm_breaks_no_promise(place, tmp_path, seed, evidence) -> None:
+    weather(place, tmp_path, seed, LONG_S, evidence)
 
 
-def weather(place: Place, folder: Path, seed: int, seconds: float) -> None:
+@contextmanager
+def network_of(url: str) -> Iterator[tuple[str, Proxy | None]]:
+    """The way that callers take to the store, and what can be cut of it: a file has none."""
+    port = urlsplit(url).port
+    if port is None:
+        yield url, None
+        return
+    proxy = Proxy(port)
+    try:
+        # In clear text, and with so little patience that a partition is noticed while it lasts.
+        plain = "&sslmode=disable" if url.startswith("postgresql") else ""
+        yield url.replace(f":{port}", f":{proxy.port}") + f"{plain}&timeout=1s", proxy
+    finally:
+        proxy.close()
+
+
+def weather(place: Place, folder: Path, seed: int, seconds: float, evidence: Deeds) -> None:
     url = place.url(folder)
-    with nursery_of_callers() as nursery, semel.open(url) as ledger:
-        storm = Storm(url, folder, seed, nursery)
+    with (
+        nursery_of_callers() as nursery,
+        semel.open(url) as ledger,
+        network_of(url) as (way, network),
+    ):
+        storm = Storm(way, folder, seed, nursery, network)
         storm.rage(ledger, seconds)
-        entries = storm.bank.entries()
-        print(f"{len(entries)} effects, {len(storm.answers.read())} answers, {storm.strikes}")
+        count(storm, evidence)
         until(lambda: not pending(ledger), "nobody holds a key any more")
         judge(ledger, storm)
+
+
+def count(storm: Storm, evidence: Deeds) -> None:
+    strikes = storm.strikes
+    print(f"{strikes}")
+    evidence.count(
+        operations=sum(answer.account != NO_CALL for answer in storm.answers.read()),
+        effects=len(storm.bank.entries()),
+        kills=strikes["kill"],
+        freezes=strikes["freeze"],
+        interrupts=strikes["interrupt"] + strikes["end"],
+        clock_steps=strikes["step_clock"],
+    )
+    if storm.network is not None:
+        evidence.count(partitions=strikes["partition"])
 
 
 def judge(ledger: semel.Ledger, storm: Storm) -> None:
     entries, answers = by_account(storm.bank.entries()), storm.answers.read()
     assert [answer for answer in answers if unexpected(answer)] == []
+    assert any(answer.receipt for answer in answers), "nobody got a receipt: such a storm shows nothing"
     histories = by_key(events_of(ledger))
     for account, paid in entries.items():
         judge_entries(policy_of(account), paid, histories[paid[0].key])

@@ -23,6 +23,7 @@ from semel.kernel.answers import JobJson
 from tests.faults.bank import Bank
 from tests.faults.checks import PATIENCE_S, assert_history_holds, until
 from tests.faults.process import ROOT
+from tests.freezing import freeze
 
 ANN = Caller("default", "ann")
 
@@ -183,7 +184,7 @@ def test_a_worker_that_was_frozen_in_the_effect_finds_its_job_lost_and_changes_n
     job_id = create(ledger)
     frozen, said = shop.worker("retry", "before the charge", "wait")
     until(shop.gate.exists, "the first worker is in the effect")
-    frozen.send_signal(signal.SIGSTOP)
+    freeze(frozen.pid, shop.url)
     shop.worker("retry")
     found = ended(ledger, job_id)
     shop.gate.write_text("go on")

@@ -96,7 +96,7 @@ def dev(shared: dict[str, Served]) -> httpx.Client:
 
 
 @pytest.fixture(params=[kind.name for kind in EMBEDDED])
-def desk(request: pytest.FixtureRequest, shared: dict[str, Served]) -> httpx.Client:
+def client(request: pytest.FixtureRequest, shared: dict[str, Served]) -> httpx.Client:
     """A client of a `--dev` gateway on every embedded store, with a tenant of its own."""
     return shared[request.param].client(X_Tenant_ID=new_tenant())
 

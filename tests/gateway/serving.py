@@ -322,28 +322,12 @@ def _meet(point: str, number: signal.Signals) -> None:
     _watch_answers(reach)
 
 
-# Holds the file's lock while it stops the process, so that no thread of the process does.
-_FREEZE = """
-import os, pathlib, signal, sqlite3, sys, time
-path, pid, patience_s = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
-connection = sqlite3.connect(path, isolation_level=None, timeout=patience_s)
-connection.execute("BEGIN IMMEDIATE")
-os.kill(pid, signal.SIGSTOP)
-while pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
-    time.sleep(0.001)
-connection.execute("ROLLBACK")
-"""
-
-
 def signal_itself(number: signal.Signals) -> None:
-    """This process gets the signal. Frozen, it holds no lock of a SQLite file: else its other threads would
-    keep everybody waiting, or not, by chance.
-    """
+    """This process gets the signal. Frozen, it holds no lock of a SQLite file."""
     url = next((word.removeprefix("--url=") for word in sys.argv if word.startswith("--url=")), "")
-    if number is signal.SIGSTOP and url.startswith("sqlite:///"):
-        path = url.removeprefix("sqlite:///").partition("?")[0]
-        command = [sys.executable, "-c", _FREEZE, path, str(os.getpid()), str(PATIENCE_S)]
-        subprocess.run(command, check=True)
+    if number is signal.SIGSTOP:
+        # By another process: its lock is not to be held by a process that stands still.
+        subprocess.run([sys.executable, "-m", "tests.freezing", url, str(os.getpid())], cwd=ROOT, check=True)
     else:
         os.kill(os.getpid(), number)
 
@@ -385,7 +369,7 @@ def _watch_decisions_leave(reach: Callable[[str], None]) -> None:
 def _watch_answers(reach: Callable[[str], None]) -> None:
     from semel.gateway import app
 
-    respond, answer = app.respond, app.Gateway.answer
+    respond, answer = app.respond, app.GatewayChecks.answer
 
     async def watched_respond(
         send: Callable[[Any], Awaitable[None]], reply: Any, tenant: str | None = None
@@ -399,12 +383,12 @@ def _watch_answers(reach: Callable[[str], None]) -> None:
         await respond(watched_send, reply, tenant)
         reach("after answer")
 
-    async def watched_answer(self: app.Gateway, *told: Any) -> Any:
+    async def watched_answer(self: app.GatewayChecks, *told: Any) -> Any:
         reach("on request")
         return await answer(self, *told)
 
     app.respond = watched_respond
-    app.Gateway.answer = watched_answer  # type: ignore[assignment,method-assign]
+    app.GatewayChecks.answer = watched_answer  # type: ignore[assignment,method-assign]
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
+from semel.audit.backwards import LOOKED_AT, part_before
 from semel.audit.events import Event
 from semel.audit.export import BEGINNING, LogPosition, exported_lines, part
 from semel.cli import main
@@ -118,6 +119,50 @@ def test_an_export_reads_one_page_at_a_time() -> None:
     assert store.reads == 3
 
 
+# --- from the end ------------------------------------------------------------------------------------------
+
+
+def backwards(store: Store, tenant: str | None, limit: int) -> list[EventJson]:
+    found: list[EventJson] = []
+    before: LogPosition | None = None
+    while True:
+        lines, before = part_before(store, tenant, before, limit)
+        assert len(lines) <= limit
+        found += lines
+        if before is None:
+            return found
+
+
+def lane_by_lane(lines: list[EventJson]) -> list[EventJson]:
+    """Each lane turned around."""
+    return sorted(lines, key=lambda line: (line["lane"], -line["seq"]))
+
+
+@pytest.mark.parametrize("limit", [1, 7, 200])
+def test_from_the_end_every_event_is_there_once_newest_first(anywhere: Store, limit: int) -> None:
+    assert backwards(anywhere, "acme", limit) == []
+    fill(anywhere, 30)
+    fill(anywhere, 5, "umbra")
+    for tenant in ("acme", "umbra", None):
+        whole = lane_by_lane(list(exported_lines(anywhere, tenant)))
+        assert backwards(anywhere, tenant, limit) == whole
+
+
+def test_a_part_from_the_end_looks_at_so_many_events_and_no_more() -> None:
+    store = _Watched(MemoryStore())
+    fill(store, 1)
+    rest = Event(
+        0, 1, "umbra", "tool", "k", "rec_1", "dedup_hit", "done", 0, "t", "1", b"", None, "", "[]", "", "", 1
+    )
+    for _ in range(100):
+        store.ask(AppendEvents([rest] * 1_000))
+    store.reads = 0
+    lines, before = part_before(store, "acme", None, 50)
+    assert (lines, before) == ([], LogPosition(0, 100_003 - LOOKED_AT))
+    assert store.reads < 40
+    assert [line["type"] for line in backwards(store, "acme", 50)] == ["settled", "claimed"]
+
+
 # --- over HTTP --------------------------------------------------------------------------------------------
 
 
@@ -158,6 +203,19 @@ def test_a_cursor_of_another_tenant_or_list_is_refused(serve: Serve, filled: Sto
     refused(umbra.get("/api/v1/audit", params={"cursor": cursor}), 400, "request_invalid")
     refused(client.get("/api/v1/records", params={"cursor": cursor}), 400, "request_invalid")
     refused(client.get("/api/v1/audit", params={"limit": 201}), 400, "request_invalid")
+
+
+def test_the_newest_come_first_for_who_asks_so(serve: Serve, filled: Store) -> None:
+    client = serve(filled).holder("auditor")
+    whole = list(exported_lines(filled, "acme"))
+    first = client.get("/api/v1/audit", params={"limit": 15, "order": "newest"}).json()
+    assert first["items"] == whole[::-1][:15]
+    on = {"limit": 15, "cursor": first["next_cursor"]}
+    rest = client.get("/api/v1/audit", params=on | {"order": "newest"}).json()
+    assert rest["items"] == whole[::-1][15:]
+    assert rest["next_cursor"] is None
+    refused(client.get("/api/v1/audit", params=on), 400, "request_invalid")  # a cursor is of one order
+    refused(client.get("/api/v1/audit", params={"order": "other"}), 400, "request_invalid")
 
 
 def test_what_is_written_meanwhile_lies_ahead(serve: Serve, filled: Store) -> None:

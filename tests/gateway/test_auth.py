@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from semel.flow.document_store import DocumentStore
-from semel.flow.problems import Problem
+from semel.flow.problems import Refused
 from semel.gateway.auth import CACHED_S, ApiKeys, KeyAuthenticator, KeyRefused
 from semel.gateway.incoming import Incoming
 from semel.gateway.routes import ROUTES, Route
@@ -45,7 +45,7 @@ class Keys:
         return asyncio.run(self.authenticator.caller(request(*headers)))
 
     def refuse(self, *headers: tuple[bytes, bytes]) -> None:
-        with pytest.raises(Problem) as refusal:
+        with pytest.raises(Refused) as refusal:
             self.enter(*headers)
         assert refusal.value.code == "unauthenticated"
 

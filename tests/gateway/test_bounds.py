@@ -133,7 +133,12 @@ def test_a_stop_does_not_wait_for_a_schema_without_an_end(mortal: Gateway) -> No
     client = mortal.client(X_Tenant_ID="worst")
     define(client, input_schema=by_depth())
 
-    with meanwhile(lambda: refused(start_run(client, nested(60)), 400, "input_invalid")):
+    def attack() -> None:
+        # On a busy machine the stop may be over before the two seconds of a processor that the schema has.
+        with suppress(httpx.TransportError):
+            refused(start_run(client, nested(60)), 400, "input_invalid")
+
+    with meanwhile(attack):
         answered_meanwhile(mortal, lambda: False)
         assert mortal.stop() == 0
 

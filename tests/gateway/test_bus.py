@@ -18,13 +18,13 @@ from semel.flow.bus.local import LocalBus
 from semel.flow.bus.settings import read
 from semel.flow.bus.subjects import message_in, subject_of, subjects_about, word
 from semel.flow.bus.subscriptions import Subscriptions
-from semel.flow.dead import DeadLetters
+from semel.flow.dead_letters import DeadLetters
 from semel.flow.document_store import DocumentStore
 from semel.flow.idempotency_keys import Keys
 from semel.flow.inbox import Busy, Claimed, Handled, Inbox
 from semel.flow.model import Message
 from semel.flow.outbox import Outbox
-from semel.flow.problems import Problem
+from semel.flow.problems import Refused
 from semel.flow.values import Caller
 from semel.kernel.answers import DeadLetterJson
 from semel.kernel.clock import SYSTEM
@@ -411,7 +411,7 @@ def test_the_same_key_replays_a_retry_and_another_is_refused() -> None:
         again = await room.dead.retry(ANN, id_, "key-1")
         refusals = []
         for key in ("key-2", None):
-            with pytest.raises(Problem) as refused:
+            with pytest.raises(Refused) as refused:
                 await room.dead.retry(ANN, id_, key)
             refusals.append(refused.value.code)
         waiting = await room.store.aask(Count("acme", job_index.OUTBOX))
@@ -441,7 +441,7 @@ def test_a_dead_letter_is_its_tenants_own(tenant: str) -> None:
         id_ = await bury(room)
         return str(await room.dead.get(tenant, id_ if tenant == "other" else "dead_x"))
 
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(Refused) as refused:
         in_room(scene)
     assert refused.value.code == "message_not_found"
 
@@ -450,7 +450,7 @@ def test_without_a_key_a_retry_is_taken_once_and_never_replayed() -> None:
     async def scene(room: Room) -> str:
         id_ = await bury(room)
         await room.dead.retry(ANN, id_, None)
-        with pytest.raises(Problem) as refused:
+        with pytest.raises(Refused) as refused:
             await room.dead.retry(ANN, id_, None)
         return refused.value.code
 

@@ -214,24 +214,24 @@ def cancel(client: httpx.Client, job: dict[str, Any]) -> httpx.Response:
 
 @pytest.mark.parametrize(("end", "status"), [(succeed, "succeeded"), (fail, "failed"), (cancel, "cancelled")])
 def test_an_approval_is_replayed_after_the_job_has_ended(
-    end: Callable[..., httpx.Response], status: str, desk: httpx.Client
+    end: Callable[..., httpx.Response], status: str, client: httpx.Client
 ) -> None:
-    job_id = ask_about_a_step(desk)
-    desk.headers["x-principal-id"] = "ben"
-    body = as_seen(desk, job_id)
-    told = check_first(decide(desk, job_id, "approve", **body), job_id, "approve", "ben")
-    assert end(desk, lease(desk)).status_code == 200
-    assert desk.get(f"/api/v1/jobs/{job_id}").json()["status"] == status
-    check_replayed(decide(desk, job_id, "approve", **body), told)
-    refused(decide(desk, job_id, "reject", **body), 409, "approval_already_resolved")
+    job_id = ask_about_a_step(client)
+    client.headers["x-principal-id"] = "ben"
+    body = as_seen(client, job_id)
+    told = check_first(decide(client, job_id, "approve", **body), job_id, "approve", "ben")
+    assert end(client, lease(client)).status_code == 200
+    assert client.get(f"/api/v1/jobs/{job_id}").json()["status"] == status
+    check_replayed(decide(client, job_id, "approve", **body), told)
+    refused(decide(client, job_id, "reject", **body), 409, "approval_already_resolved")
 
 
-def test_a_rejection_is_replayed_after_its_run_has_failed(desk: httpx.Client) -> None:
-    job_id = ask_about_a_step(desk)
-    desk.headers["x-principal-id"] = "ben"
-    told = check_first(decide(desk, job_id, "reject"), job_id, "reject", "ben")
-    assert desk.get(f"/api/v1/jobs/{job_id}").json()["status"] == "denied"
-    check_replayed(decide(desk, job_id, "reject"), told)
+def test_a_rejection_is_replayed_after_its_run_has_failed(client: httpx.Client) -> None:
+    job_id = ask_about_a_step(client)
+    client.headers["x-principal-id"] = "ben"
+    told = check_first(decide(client, job_id, "reject"), job_id, "reject", "ben")
+    assert client.get(f"/api/v1/jobs/{job_id}").json()["status"] == "denied"
+    check_replayed(decide(client, job_id, "reject"), told)
 
 
 # --- too late, too old ----------------------------------------------------------------------------------
@@ -242,57 +242,57 @@ def until_denied(client: httpx.Client, job_id: str) -> None:
 
 
 @both
-def test_a_job_that_time_denied_has_no_rejection_to_replay(verb: str, desk: httpx.Client) -> None:
-    job_id = ask_about_a_job(desk, expires_in="1ms")
-    until_denied(desk, job_id)
-    desk.headers["x-principal-id"] = "ben"
+def test_a_job_that_time_denied_has_no_rejection_to_replay(verb: str, client: httpx.Client) -> None:
+    job_id = ask_about_a_job(client, expires_in="1ms")
+    until_denied(client, job_id)
+    client.headers["x-principal-id"] = "ben"
     for _ in range(2):
-        refused(decide(desk, job_id, verb), 410, "approval_expired")
-    shown = desk.get(f"/api/v1/approvals/{job_id}").json()
+        refused(decide(client, job_id, verb), 410, "approval_expired")
+    shown = client.get(f"/api/v1/approvals/{job_id}").json()
     assert (shown["status"], shown["decided_by"], shown["decided_at"]) == ("expired", None, None)
-    assert desk.get(f"/api/v1/jobs/{job_id}").json()["bus_msg_id"] is None
+    assert client.get(f"/api/v1/jobs/{job_id}").json()["bus_msg_id"] is None
 
 
 @both
-def test_a_step_that_time_denied_belongs_to_a_run_that_has_ended(verb: str, desk: httpx.Client) -> None:
-    job_id = ask_about_a_step(desk, expires_in="1ms")
-    until_denied(desk, job_id)
-    desk.headers["x-principal-id"] = "ben"
-    refused(decide(desk, job_id, verb), 409, "approval_terminal_run")
+def test_a_step_that_time_denied_belongs_to_a_run_that_has_ended(verb: str, client: httpx.Client) -> None:
+    job_id = ask_about_a_step(client, expires_in="1ms")
+    until_denied(client, job_id)
+    client.headers["x-principal-id"] = "ben"
+    refused(decide(client, job_id, verb), 409, "approval_terminal_run")
 
 
 @both
-def test_a_cancelled_job_has_no_rejection_to_replay(verb: str, desk: httpx.Client) -> None:
-    job_id = ask_about_a_step(desk)
-    (run,) = desk.get("/api/v1/runs").json()["items"]
-    assert cancel(desk, run).status_code == 200
-    desk.headers["x-principal-id"] = "ben"
-    refused(decide(desk, job_id, verb), 409, "approval_not_actionable")
+def test_a_cancelled_job_has_no_rejection_to_replay(verb: str, client: httpx.Client) -> None:
+    job_id = ask_about_a_step(client)
+    (run,) = client.get("/api/v1/runs").json()["items"]
+    assert cancel(client, run).status_code == 200
+    client.headers["x-principal-id"] = "ben"
+    refused(decide(client, job_id, verb), 409, "approval_not_actionable")
 
 
 @both
 @pytest.mark.parametrize("stale", [{"job_hash": "0" * 64}, {"revision": 2}])
-def test_what_was_not_seen_is_not_decided_on(stale: dict[str, Any], verb: str, desk: httpx.Client) -> None:
+def test_what_was_not_seen_is_not_decided_on(stale: dict[str, Any], verb: str, client: httpx.Client) -> None:
     """The hash of another job of the same topic and input is another one, too."""
-    job_id, twin = ask_about_a_job(desk), ask_about_a_job(desk)
-    desk.headers["x-principal-id"] = "ben"
-    body = as_seen(desk, job_id)
-    refused(decide(desk, job_id, verb, **body | stale), 409, "approval_stale_request")
-    refused(decide(desk, twin, verb, **body), 409, "approval_stale_request")
-    assert desk.get(f"/api/v1/approvals/{job_id}").json()["status"] == "waiting"
-    check_first(decide(desk, job_id, verb, **body), job_id, verb, "ben")
+    job_id, twin = ask_about_a_job(client), ask_about_a_job(client)
+    client.headers["x-principal-id"] = "ben"
+    body = as_seen(client, job_id)
+    refused(decide(client, job_id, verb, **body | stale), 409, "approval_stale_request")
+    refused(decide(client, twin, verb, **body), 409, "approval_stale_request")
+    assert client.get(f"/api/v1/approvals/{job_id}").json()["status"] == "waiting"
+    check_first(decide(client, job_id, verb, **body), job_id, verb, "ben")
     # On file it is on file: who resends anything is told what was decided.
-    check_replayed(decide(desk, job_id, verb, **body | stale), decide(desk, job_id, verb, **body).json())
+    check_replayed(decide(client, job_id, verb, **body | stale), decide(client, job_id, verb, **body).json())
 
 
 @pytest.mark.parametrize("name", ["bus_msg_id", "message_id", "decided_by", "approved_by", "approved_at"])
-def test_a_client_names_neither_the_message_nor_the_decider(name: str, desk: httpx.Client) -> None:
+def test_a_client_names_neither_the_message_nor_the_decider(name: str, client: httpx.Client) -> None:
     body = {"topic": "pay", "input": 1, "approval": True}
-    refused(desk.post("/api/v1/jobs", json=body | {name: "x"}), 400, "request_invalid")
-    job_id = ask_about_a_job(desk)
-    desk.headers["x-principal-id"] = "ben"
-    refused(decide(desk, job_id, "approve", **{name: "x"}), 400, "request_invalid")
-    assert desk.get(f"/api/v1/approvals/{job_id}").json()["status"] == "waiting"
+    refused(client.post("/api/v1/jobs", json=body | {name: "x"}), 400, "request_invalid")
+    job_id = ask_about_a_job(client)
+    client.headers["x-principal-id"] = "ben"
+    refused(decide(client, job_id, "approve", **{name: "x"}), 400, "request_invalid")
+    assert client.get(f"/api/v1/approvals/{job_id}").json()["status"] == "waiting"
 
 
 # --- who ------------------------------------------------------------------------------------------------

@@ -33,29 +33,29 @@ def done(client: httpx.Client, job: dict[str, Any], result: Any = None) -> httpx
 # --- starting a run, row by row -------------------------------------------------------------------
 
 
-def test_an_admitted_run_is_answered_with_its_id(desk: httpx.Client) -> None:
-    define(desk)
-    answer = start_run(desk, {"n": 1})
+def test_an_admitted_run_is_answered_with_its_id(client: httpx.Client) -> None:
+    define(client)
+    answer = start_run(client, {"n": 1})
     assert answer.status_code == 200
     assert answer.json().keys() == {"run_id", "workflow_id", "status"}
     assert "idempotent-replayed" not in answer.headers
-    assert desk.get(f"/api/v1/runs/{answer.json()['run_id']}").json()["input"] == {"n": 1}
+    assert client.get(f"/api/v1/runs/{answer.json()['run_id']}").json()["input"] == {"n": 1}
 
 
-def test_the_same_key_and_payload_get_the_same_bytes_whatever_happened_since(desk: httpx.Client) -> None:
-    define(desk)
-    first = start_run(desk, {"a": 1, "b": [1.0]}, "order-1")
+def test_the_same_key_and_payload_get_the_same_bytes_whatever_happened_since(client: httpx.Client) -> None:
+    define(client)
+    first = start_run(client, {"a": 1, "b": [1.0]}, "order-1")
     run = f"/api/v1/runs/{first.json()['run_id']}"
-    limit(desk, 1)
+    limit(client, 1)
     for happens in (
         lambda: None,
-        lambda: desk.post(f"{run}/complete", json={"status": "succeeded"}),
-        lambda: start_run(desk),  # the only slot is taken by somebody else
-        lambda: define(desk, "hello", input_schema={"required": ["c"]}),
-        lambda: desk.delete("/api/v1/workflows/hello"),
+        lambda: client.post(f"{run}/complete", json={"status": "succeeded"}),
+        lambda: start_run(client),  # the only slot is taken by somebody else
+        lambda: define(client, "hello", input_schema={"required": ["c"]}),
+        lambda: client.delete("/api/v1/workflows/hello"),
     ):
         happens()
-        again = desk.post(
+        again = client.post(
             "/api/v1/workflows/hello/runs",
             content=b'{"b":[1], "a":1}',
             headers={"Idempotency-Key": "order-1"},
@@ -64,12 +64,12 @@ def test_the_same_key_and_payload_get_the_same_bytes_whatever_happened_since(des
         assert again.headers["idempotent-replayed"] == "true"
 
 
-def test_the_same_key_with_another_payload_or_workflow_is_refused(desk: httpx.Client) -> None:
-    define(desk)
-    define(desk, "other")
-    start_run(desk, {"n": 1}, "order-1")
-    refused(start_run(desk, {"n": 2}, "order-1"), 422, "idempotency_key_reused")
-    refused(start_run(desk, {"n": 1}, "order-1", "other"), 422, "idempotency_key_reused")
+def test_the_same_key_with_another_payload_or_workflow_is_refused(client: httpx.Client) -> None:
+    define(client)
+    define(client, "other")
+    start_run(client, {"n": 1}, "order-1")
+    refused(start_run(client, {"n": 2}, "order-1"), 422, "idempotency_key_reused")
+    refused(start_run(client, {"n": 1}, "order-1", "other"), 422, "idempotency_key_reused")
 
 
 def test_the_same_key_in_another_tenant_is_unrelated(shared: dict[str, Served]) -> None:
@@ -82,25 +82,25 @@ def test_the_same_key_in_another_tenant_is_unrelated(shared: dict[str, Served]) 
         assert first.json()["run_id"] != other.json()["run_id"]
 
 
-def test_without_a_slot_nothing_is_kept_and_the_same_key_works_once_one_is_free(desk: httpx.Client) -> None:
-    define(desk)
-    limit(desk, 1)
-    running = start_run(desk).json()["run_id"]
-    answer = start_run(desk, {"n": 1}, "order-1")
+def test_without_a_slot_nothing_is_kept_and_the_same_key_works_once_one_is_free(client: httpx.Client) -> None:
+    define(client)
+    limit(client, 1)
+    running = start_run(client).json()["run_id"]
+    answer = start_run(client, {"n": 1}, "order-1")
     problem = refused(answer, 429, "max_concurrent_runs_reached")
     assert (problem["current"], problem["limit"], problem["scope"]) == (1, 1, "tenant")
     assert int(answer.headers["retry-after"]) >= 1
-    assert desk.post(f"/api/v1/runs/{running}/cancel").status_code == 200
-    again = start_run(desk, {"n": 1}, "order-1")
+    assert client.post(f"/api/v1/runs/{running}/cancel").status_code == 200
+    again = start_run(client, {"n": 1}, "order-1")
     assert again.status_code == 200
     assert "idempotent-replayed" not in again.headers
 
 
-def test_an_unknown_workflow_and_a_wrong_input_start_nothing_and_spend_no_key(desk: httpx.Client) -> None:
-    refused(start_run(desk, {"n": "x"}, "order-1"), 404, "workflow_not_found")
-    define(desk, input_schema={"properties": {"n": {"type": "integer"}}})
-    refused(start_run(desk, {"n": "x"}, "order-1"), 400, "input_invalid")
-    assert start_run(desk, {"n": 1}, "order-1").status_code == 200
+def test_an_unknown_workflow_and_a_wrong_input_start_nothing_and_spend_no_key(client: httpx.Client) -> None:
+    refused(start_run(client, {"n": "x"}, "order-1"), 404, "workflow_not_found")
+    define(client, input_schema={"properties": {"n": {"type": "integer"}}})
+    refused(start_run(client, {"n": "x"}, "order-1"), 400, "input_invalid")
+    assert start_run(client, {"n": 1}, "order-1").status_code == 200
 
 
 @pytest.mark.parametrize("strategy", ["atomic", "lock"])
@@ -158,103 +158,105 @@ def test_a_reservation_that_cannot_be_taken_back_is_counted_and_goes_later(serve
 # --- runs -----------------------------------------------------------------------------------------
 
 
-def test_a_run_without_steps_ends_when_it_is_told_to(desk: httpx.Client) -> None:
-    define(desk)
-    run = f"/api/v1/runs/{start_run(desk).json()['run_id']}"
-    ended = desk.post(f"{run}/complete", json={"status": "succeeded", "result": {"paid": True}})
+def test_a_run_without_steps_ends_when_it_is_told_to(client: httpx.Client) -> None:
+    define(client)
+    run = f"/api/v1/runs/{start_run(client).json()['run_id']}"
+    ended = client.post(f"{run}/complete", json={"status": "succeeded", "result": {"paid": True}})
     assert (ended.json()["status"], ended.json()["result"]) == ("succeeded", {"paid": True})
-    again = desk.post(f"{run}/complete", json={"status": "succeeded", "result": {"paid": True}})
+    again = client.post(f"{run}/complete", json={"status": "succeeded", "result": {"paid": True}})
     assert again.headers["idempotent-replayed"] == "true"
-    refused(desk.post(f"{run}/complete", json={"status": "failed"}), 409, "run_already_ended")
-    other = desk.post(f"{run}/complete", json={"status": "succeeded", "result": {"paid": False}})
+    refused(client.post(f"{run}/complete", json={"status": "failed"}), 409, "run_already_ended")
+    other = client.post(f"{run}/complete", json={"status": "succeeded", "result": {"paid": False}})
     refused(other, 409, "run_already_ended")
-    refused(desk.post(f"{run}/cancel"), 409, "run_already_ended")
+    refused(client.post(f"{run}/cancel"), 409, "run_already_ended")
 
 
-def test_a_run_with_steps_ends_with_its_last_job(desk: httpx.Client) -> None:
-    define(desk, "hello", *STEPS)
-    run = f"/api/v1/runs/{start_run(desk, {'n': 1}).json()['run_id']}"
-    refused(desk.post(f"{run}/complete", json={"status": "succeeded"}), 409, "run_has_steps")
-    refused(desk.post(f"{run}/rerun", json={"from_step": "pay"}), 409, "run_not_ended")
+def test_a_run_with_steps_ends_with_its_last_job(client: httpx.Client) -> None:
+    define(client, "hello", *STEPS)
+    run = f"/api/v1/runs/{start_run(client, {'n': 1}).json()['run_id']}"
+    refused(client.post(f"{run}/complete", json={"status": "succeeded"}), 409, "run_has_steps")
+    refused(client.post(f"{run}/rerun", json={"from_step": "pay"}), 409, "run_not_ended")
     for topic in ("check", "pay"):
-        [job] = lease(desk, topic)
+        [job] = lease(client, topic)
         assert (job["input"], job["attempt"]) == ({"n": 1}, 1)
-        assert done(desk, job, topic).json()["status"] == "succeeded"
-    assert desk.get(run).json()["status"] == "succeeded"
-    timeline = desk.get(f"{run}/timeline").json()["items"]
+        assert done(client, job, topic).json()["status"] == "succeeded"
+    assert client.get(run).json()["status"] == "succeeded"
+    timeline = client.get(f"{run}/timeline").json()["items"]
     assert [event["seq"] for event in timeline] == list(range(1, len(timeline) + 1))
-    rest = desk.get(f"{run}/timeline", params={"limit": 1}).json()
+    rest = client.get(f"{run}/timeline", params={"limit": 1}).json()
     assert rest["items"] == timeline[:1]
-    assert desk.get(f"{run}/timeline", params={"cursor": rest["next_cursor"]}).json()["items"] == timeline[1:]
+    assert (
+        client.get(f"{run}/timeline", params={"cursor": rest["next_cursor"]}).json()["items"] == timeline[1:]
+    )
 
 
-def test_a_rerun_is_a_new_run_and_its_key_has_a_scope_of_its_own(desk: httpx.Client) -> None:
-    define(desk, "hello", *STEPS)
-    first = start_run(desk, {}, "order-1").json()["run_id"]
-    desk.post(f"/api/v1/runs/{first}/cancel")
+def test_a_rerun_is_a_new_run_and_its_key_has_a_scope_of_its_own(client: httpx.Client) -> None:
+    define(client, "hello", *STEPS)
+    first = start_run(client, {}, "order-1").json()["run_id"]
+    client.post(f"/api/v1/runs/{first}/cancel")
     path, body, key = f"/api/v1/runs/{first}/rerun", {"from_step": "check"}, {"Idempotency-Key": "order-1"}
-    again = desk.post(path, json=body, headers=key)
-    assert desk.get(f"/api/v1/runs/{again.json()['run_id']}").json()["rerun_of"] == first
-    assert desk.post(path, json=body, headers=key).content == again.content
-    refused(desk.post(path, json={"from_step": "pay"}, headers=key), 422, "idempotency_key_reused")
+    again = client.post(path, json=body, headers=key)
+    assert client.get(f"/api/v1/runs/{again.json()['run_id']}").json()["rerun_of"] == first
+    assert client.post(path, json=body, headers=key).content == again.content
+    refused(client.post(path, json={"from_step": "pay"}, headers=key), 422, "idempotency_key_reused")
 
 
-def test_runs_are_listed_by_workflow_and_status(desk: httpx.Client) -> None:
-    define(desk)
-    define(desk, "other")
-    first, second = (start_run(desk, name=name).json()["run_id"] for name in ("hello", "other"))
-    desk.post(f"/api/v1/runs/{first}/cancel")
+def test_runs_are_listed_by_workflow_and_status(client: httpx.Client) -> None:
+    define(client)
+    define(client, "other")
+    first, second = (start_run(client, name=name).json()["run_id"] for name in ("hello", "other"))
+    client.post(f"/api/v1/runs/{first}/cancel")
 
     def ids(**filters: str) -> list[str]:
-        return [run["run_id"] for run in desk.get("/api/v1/runs", params=filters).json()["items"]]
+        return [run["run_id"] for run in client.get("/api/v1/runs", params=filters).json()["items"]]
 
     assert ids() == [second, first]
     assert ids(workflow_id="hello") == ids(status="cancelled") == [first]
     assert ids(workflow_id="other", status="cancelled") == []
 
 
-def test_a_workflow_is_read_as_it_was_written_and_gone_once_deleted(desk: httpx.Client) -> None:
-    define(desk, "hello", *STEPS, max_concurrent_runs=3)
-    shown = desk.get("/api/v1/workflows/hello").json()
+def test_a_workflow_is_read_as_it_was_written_and_gone_once_deleted(client: httpx.Client) -> None:
+    define(client, "hello", *STEPS, max_concurrent_runs=3)
+    shown = client.get("/api/v1/workflows/hello").json()
     assert [step["id"] for step in shown["steps"]] == ["check", "pay"]
-    assert desk.get("/api/v1/workflows").json()["items"] == [shown]
-    assert desk.delete("/api/v1/workflows/hello").json() == {"workflow_id": "hello", "deleted": True}
-    refused(desk.delete("/api/v1/workflows/hello"), 404, "workflow_not_found")
+    assert client.get("/api/v1/workflows").json()["items"] == [shown]
+    assert client.delete("/api/v1/workflows/hello").json() == {"workflow_id": "hello", "deleted": True}
+    refused(client.delete("/api/v1/workflows/hello"), 404, "workflow_not_found")
 
 
 # --- jobs and leases ------------------------------------------------------------------------------
 
 
-def test_a_job_of_its_own_is_created_once_for_its_key(desk: httpx.Client) -> None:
+def test_a_job_of_its_own_is_created_once_for_its_key(client: httpx.Client) -> None:
     body, key = {"topic": "mail", "input": {"to": "ann"}, "labels": {"team": "a"}}, {"Idempotency-Key": "m-1"}
-    first = desk.post("/api/v1/jobs", json=body, headers=key)
+    first = client.post("/api/v1/jobs", json=body, headers=key)
     assert first.json()["labels"] == {"team": "a"}
-    again = desk.post("/api/v1/jobs", json=body, headers=key)
+    again = client.post("/api/v1/jobs", json=body, headers=key)
     assert again.content == first.content
     assert again.headers["idempotent-replayed"] == "true"
-    refused(desk.post("/api/v1/jobs", json=body | {"input": 2}, headers=key), 422, "idempotency_key_reused")
-    assert len(lease(desk, "mail")) == 1
+    refused(client.post("/api/v1/jobs", json=body | {"input": 2}, headers=key), 422, "idempotency_key_reused")
+    assert len(lease(client, "mail")) == 1
 
 
-def test_a_stale_fence_is_told_so_and_the_same_result_again_is_replayed(desk: httpx.Client) -> None:
-    desk.post("/api/v1/jobs", json={"topic": "mail", "input": 1})
-    [job] = lease(desk, "mail")
+def test_a_stale_fence_is_told_so_and_the_same_result_again_is_replayed(client: httpx.Client) -> None:
+    client.post("/api/v1/jobs", json={"topic": "mail", "input": 1})
+    [job] = lease(client, "mail")
     path = f"/api/v1/jobs/{job['job_id']}"
-    renewed = desk.post(f"{path}/heartbeat", json={"fence": job["fence"], "lease_s": 60})
+    renewed = client.post(f"{path}/heartbeat", json={"fence": job["fence"], "lease_s": 60})
     assert renewed.json()["lease_expires_at"] > job["lease_expires_at"]
     stale = {"fence": job["fence"] - 1}
-    refused(desk.post(f"{path}/heartbeat", json=stale), 409, "ownership_lost")
-    refused(desk.post(f"{path}/result", json=stale | {"status": "succeeded"}), 409, "ownership_lost")
-    assert "idempotent-replayed" not in done(desk, job).headers
-    assert done(desk, job).headers["idempotent-replayed"] == "true"
+    refused(client.post(f"{path}/heartbeat", json=stale), 409, "ownership_lost")
+    refused(client.post(f"{path}/result", json=stale | {"status": "succeeded"}), 409, "ownership_lost")
+    assert "idempotent-replayed" not in done(client, job).headers
+    assert done(client, job).headers["idempotent-replayed"] == "true"
 
 
-def test_a_failure_says_why(desk: httpx.Client) -> None:
-    desk.post("/api/v1/jobs", json={"topic": "mail", "input": 1})
-    [job] = lease(desk, "mail")
+def test_a_failure_says_why(client: httpx.Client) -> None:
+    client.post("/api/v1/jobs", json={"topic": "mail", "input": 1})
+    [job] = lease(client, "mail")
     error = {"code": "refused", "message": "no such box", "retriable": False}
     body = {"fence": job["fence"], "status": "failed", "error": error}
-    answer = desk.post(f"/api/v1/jobs/{job['job_id']}/result", json=body)
+    answer = client.post(f"/api/v1/jobs/{job['job_id']}/result", json=body)
     assert (answer.json()["status"], answer.json()["error"]) == ("failed", error)
 
 
@@ -283,42 +285,44 @@ BOSS = {"X-Principal-Id": "boss"}
 
 
 @pytest.mark.parametrize(("verb", "status"), [("approve", "approved"), ("reject", "rejected")])
-def test_a_decision_is_taken_once_and_replayed_ever_after(desk: httpx.Client, verb: str, status: str) -> None:
-    job_id = ask(desk)
+def test_a_decision_is_taken_once_and_replayed_ever_after(
+    client: httpx.Client, verb: str, status: str
+) -> None:
+    job_id = ask(client)
     path = f"/api/v1/approvals/{job_id}"
-    assert lease(desk, "pay") == []
-    seen = desk.get(path).json()
+    assert lease(client, "pay") == []
+    seen = client.get(path).json()
     body = {"reason": "fine", "revision": seen["revision"], "job_hash": seen["job_hash"]}
-    first = desk.post(f"{path}/{verb}", json=body, headers=BOSS)
+    first = client.post(f"{path}/{verb}", json=body, headers=BOSS)
     assert first.json()["status"] == status
     assert first.json()[f"{status}_by"] == "boss"
-    again = desk.post(f"{path}/{verb}", json=body, headers={"X-Principal-Id": "other-boss"})
+    again = client.post(f"{path}/{verb}", json=body, headers={"X-Principal-Id": "other-boss"})
     assert again.json() == first.json() | {"status": f"already_{status}"}
     assert again.headers["idempotent-replayed"] == "true"
     other = {"approve": "reject", "reject": "approve"}[verb]
-    refused(desk.post(f"{path}/{other}", headers=BOSS), 409, "approval_already_resolved")
-    assert len(lease(desk, "pay")) == (status == "approved")
-    assert desk.get("/api/v1/jobs/" + job_id).json()["bus_msg_id"] == f"approval:{job_id}"
+    refused(client.post(f"{path}/{other}", headers=BOSS), 409, "approval_already_resolved")
+    assert len(lease(client, "pay")) == (status == "approved")
+    assert client.get("/api/v1/jobs/" + job_id).json()["bus_msg_id"] == f"approval:{job_id}"
 
 
-def test_what_cannot_be_decided_is_told_why(desk: httpx.Client) -> None:
-    job_id = ask(desk)
+def test_what_cannot_be_decided_is_told_why(client: httpx.Client) -> None:
+    job_id = ask(client)
     path = f"/api/v1/approvals/{job_id}/approve"
-    refused(desk.post(path), 403, "self_approval_denied")
-    refused(desk.post(path, json={"revision": 7}, headers=BOSS), 409, "approval_stale_request")
-    refused(desk.post(path, json={"job_hash": "00"}, headers=BOSS), 409, "approval_stale_request")
-    free = desk.post("/api/v1/jobs", json={"topic": "t", "input": 1}).json()["job_id"]
-    refused(desk.post(f"/api/v1/approvals/{free}/approve", headers=BOSS), 409, "approval_not_actionable")
+    refused(client.post(path), 403, "self_approval_denied")
+    refused(client.post(path, json={"revision": 7}, headers=BOSS), 409, "approval_stale_request")
+    refused(client.post(path, json={"job_hash": "00"}, headers=BOSS), 409, "approval_stale_request")
+    free = client.post("/api/v1/jobs", json={"topic": "t", "input": 1}).json()["job_id"]
+    refused(client.post(f"/api/v1/approvals/{free}/approve", headers=BOSS), 409, "approval_not_actionable")
     unknown = f"/api/v1/approvals/job_{'0' * 32}/approve"
-    refused(desk.post(unknown, headers=BOSS), 404, "job_not_found")
+    refused(client.post(unknown, headers=BOSS), 404, "job_not_found")
 
 
-def test_open_questions_are_listed_by_status(desk: httpx.Client) -> None:
-    first, second = ask(desk), ask(desk)
-    desk.post(f"/api/v1/approvals/{first}/reject", headers=BOSS)
+def test_open_questions_are_listed_by_status(client: httpx.Client) -> None:
+    first, second = ask(client), ask(client)
+    client.post(f"/api/v1/approvals/{first}/reject", headers=BOSS)
 
     def ids(status: str) -> list[str]:
-        found = desk.get("/api/v1/approvals", params={"status": status}).json()
+        found = client.get("/api/v1/approvals", params={"status": status}).json()
         return [item["job_id"] for item in found["items"]]
 
     assert (ids("waiting"), ids("rejected")) == ([second], [first])

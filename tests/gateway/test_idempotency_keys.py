@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from semel.flow.problems import Problem
+from semel.flow.problems import Refused
 from semel.gateway.idempotency import key_of
 from tests.gateway.conftest import define, refused, start_run
 
@@ -47,7 +47,7 @@ def test_quoted_and_bare_are_equal(sent: bytes, key: str) -> None:
     ],
 )
 def test_what_is_no_key_is_refused(sent: bytes) -> None:
-    with pytest.raises(Problem) as refusal:
+    with pytest.raises(Refused) as refusal:
         key_of([sent], [])
     assert refusal.value.code == "idempotency_key_invalid"
 
@@ -62,7 +62,7 @@ def test_the_same_key_given_in_several_ways_is_one() -> None:
 
 @pytest.mark.parametrize(("headers", "queries"), [([b"a", b"b"], []), ([b"a"], ["b"]), ([], ["a", "b"])])
 def test_two_different_keys_are_refused(headers: list[bytes], queries: list[str]) -> None:
-    with pytest.raises(Problem, match="twice"):
+    with pytest.raises(Refused, match="twice"):
         key_of(headers, queries)
 
 

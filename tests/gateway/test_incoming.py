@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from semel.flow.problems import Problem
+from semel.flow.problems import Refused
 from semel.gateway.incoming import BODY_BYTES_MAX, Disconnected, Incoming
 from tests.gateway.conftest import define, refused, start_run
 
@@ -48,7 +48,7 @@ def test_a_header_that_is_given_twice_has_two_values_and_a_first_one() -> None:
 def test_one_key_in_two_headers_of_the_same_name_is_one_and_two_are_refused() -> None:
     name = b"idempotency-key"
     assert with_headers((name, b"k"), (b"x-" + name, b"k"), (name, b'"k"')).idempotency_key() == "k"
-    with pytest.raises(Problem, match="twice"):
+    with pytest.raises(Refused, match="twice"):
         with_headers((name, b"k"), (name, b"l")).idempotency_key()
 
 
@@ -58,7 +58,7 @@ def test_a_body_is_put_together_from_its_pieces() -> None:
 
 def test_a_body_that_announces_too_much_is_not_read_at_all() -> None:
     wire = Wire(b"x")
-    with pytest.raises(Problem) as refusal:
+    with pytest.raises(Refused) as refusal:
         asyncio.run(wire.request(content_length=str(BODY_BYTES_MAX + 1)).body())
     assert (refusal.value.code, wire.taken) == ("body_too_large", 0)
 
@@ -66,7 +66,7 @@ def test_a_body_that_announces_too_much_is_not_read_at_all() -> None:
 def test_a_body_without_an_announcement_is_read_up_to_the_bound_and_no_further() -> None:
     piece = b"x" * (1 << 20)
     wire = Wire(*[piece] * 100)
-    with pytest.raises(Problem) as refusal:
+    with pytest.raises(Refused) as refusal:
         asyncio.run(wire.request().body())
     assert (refusal.value.code, wire.taken) == ("body_too_large", 3)
 
@@ -110,13 +110,13 @@ def test_a_body_that_is_no_object_starts_nothing(
     assert dev.get("/api/v1/runs").json()["items"] == []
 
 
-def test_sixty_four_levels_of_input_are_kept_as_they_are(desk: httpx.Client) -> None:
-    define(desk)
+def test_sixty_four_levels_of_input_are_kept_as_they_are(client: httpx.Client) -> None:
+    define(client)
     deep: Any = {}
     for _ in range(63):
         deep = {"a": deep}
-    run_id = start_run(desk, deep, "deep").json()["run_id"]
-    assert desk.get(f"/api/v1/runs/{run_id}").json()["input"] == deep
+    run_id = start_run(client, deep, "deep").json()["run_id"]
+    assert client.get(f"/api/v1/runs/{run_id}").json()["input"] == deep
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,10 @@ import semel
 from semel.cli import main
 from semel.flow.bus.base import BusUnavailable
 from semel.flow.bus.local import LocalBus
+from semel.flow.document_store import DocumentStore
+from semel.flow.lock import Lock, LockListener, LockPolicy
 from semel.flow.model import Message
-from semel.flow.problems import Problem
+from semel.flow.problems import Refused
 from semel.gateway.background import merge_ages, read_gauges
 from semel.gateway.metrics import DOUBTS_MAX, OTHER, TENANTS_MAX, Metrics
 from semel.gateway.server import embedded
@@ -28,7 +30,7 @@ from semel.kernel.clock import SYSTEM
 from semel.kernel.record import Address
 from semel.stores.base import Store
 from semel.stores.memory import MemoryStore
-from semel.testing import FlakyStore
+from semel.testing import FakeClock, FlakyStore
 from semel.windows.advice import advise
 from semel.windows.age_counters import KEY, AgeCounters, Subject, read_ages
 from semel.windows.ages import Ages
@@ -51,13 +53,15 @@ PROMISED = {
     "semel_conflicts_total": {"endpoint", "code"},
     "semel_in_doubt_records": {"tool", "tenant"},
     "semel_outbox_unpublished": set(),
+    "semel_admission_lock_wait_seconds": {"outcome"},
+    "semel_admission_lock_attempts_total": {"outcome"},
 }
 
 
 def busy() -> Metrics:
     """Metrics to which everything has happened once."""
     metrics = Metrics()
-    conflict = Problem("idempotency_key_reused")
+    conflict = Refused("idempotency_key_reused")
     metrics.answered("start_run", 422, replayed=True, problem=conflict)
     metrics.claimed("run", replayed=False, problem=None)
     metrics.retried("run", 5)
@@ -67,6 +71,9 @@ def busy() -> Metrics:
     metrics.in_doubt({("acme", "pay"): 1})
     metrics.unpublished(2)
     metrics.ready(True)
+    lock = metrics.lock()
+    lock.looked("busy")
+    lock.waited("taken", 0.1)
     return metrics
 
 
@@ -115,6 +122,42 @@ def test_every_context_of_a_failed_cleanup_stands_at_zero_from_the_start(serve: 
     text = serve(dev=True, admission="lock").client().get("/metrics").text
     for context in ("gate_unavailable", "request_refused", "count_failed", "limit_reached", "create_failed"):
         assert f'semel_idempotency_cleanup_failures_total{{context="{context}"}} 0.0' in text
+
+
+def test_the_lock_is_measured_by_itself_where_there_is_one(serve: Serve) -> None:
+    assert "semel_admission_lock" not in serve(dev=True).client().get("/metrics").text
+    client = serve(dev=True, admission="lock", lock_wait_us=1_000, lock_ttl_us=600_000_000).client()
+    define(client)
+    looks, waits = "semel_admission_lock_attempts_total", "semel_admission_lock_wait_seconds_count"
+    for outcome in ("taken", "busy", "failed"):
+        assert f'{looks}{{outcome="{outcome}"}} 0.0' in client.get("/metrics").text
+    assert start_run(client, key="order-1").status_code == 200
+    assert start_run(client, key="order-1").status_code == 200  # a replay needs no lock
+    start_run(client, name="nowhere")  # nor does a refusal
+    assert (value(client, looks, outcome="taken"), value(client, waits, outcome="taken")) == (1, 1)
+
+
+def test_a_lock_that_is_not_free_in_time_is_counted_as_given_up() -> None:
+    async def wait() -> list[tuple[str, float] | str]:
+        store = MemoryStore(clock=FakeClock())
+        heard: list[tuple[str, float] | str] = []
+
+        class Heard(LockListener):
+            def looked(self, outcome: str) -> None:
+                heard.append(outcome)
+
+            def waited(self, outcome: str, seconds: float) -> None:
+                heard.append((outcome, round(seconds, 3)))
+
+        policy = LockPolicy(retry="fixed", wait_us=20_000)
+        one, other = (Lock(DocumentStore(store), policy, Heard()) for _ in range(2))
+        await one.take("acme")
+        with pytest.raises(Refused, match="not free in time"):
+            await other.take("acme")
+        return heard
+
+    heard = asyncio.run(wait())
+    assert heard == ["taken", ("taken", 0.0), "busy", "busy", "busy", ("given_up", 0.02)]
 
 
 def test_two_gateways_in_one_process_count_apart() -> None:

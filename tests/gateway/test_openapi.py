@@ -22,7 +22,7 @@ from schemathesis.checks import (
 from typing_extensions import is_typeddict
 
 import semel
-from semel.flow.dead import letter
+from semel.flow.dead_letters import letter
 from semel.flow.document_store import DocumentStore
 from semel.flow.model import Message
 from semel.flow.problems import KINDS
@@ -268,7 +268,7 @@ def page(name: str) -> str:
 
 
 def test_the_page_names_every_route_and_every_code_and_no_others() -> None:
-    text = page("gateway.md")
+    text = page("reference/gateway.md")
     rows = re.findall(r"^\| `(GET|PUT|POST|DELETE) (/\S+?)` \|", text, re.MULTILINE)
     shown = {(method, re.sub(r"{\w+}", "{}", path)) for method, path in rows}
     assert shown == {(route.method, re.sub(r"{\w+}", "{}", route.path)) for route in ROUTES}
@@ -277,5 +277,7 @@ def test_the_page_names_every_route_and_every_code_and_no_others() -> None:
 
 
 def test_the_page_gives_every_code_its_status() -> None:
-    for code, status in re.findall(r"^\| `([a-z_]+)` \| (\d{3}) \|", page("gateway.md"), re.MULTILINE):
+    for code, status in re.findall(
+        r"^\| `([a-z_]+)` \| (\d{3}) \|", page("reference/gateway.md"), re.MULTILINE
+    ):
         assert STATUS[code] == int(status)

@@ -21,7 +21,7 @@ from click.testing import CliRunner, Result
 import semel
 from semel.cli import main
 from semel.errors import ApprovalRequired
-from semel.flow.dead import letter
+from semel.flow.dead_letters import letter
 from semel.flow.document_store import DocumentStore
 from semel.flow.model import Message
 from semel.kernel.clock import SYSTEM
@@ -335,7 +335,7 @@ def test_runs_and_jobs_are_cancelled_and_run_again(both: Both, served: Served, w
 
 def put_aside(store: Store) -> str:
     message = Message("acme:job_1:queued", "acme", "job.queued", 1, topic="pay", job_id="job_1")
-    found = letter("mailer", message, 5, "SMTP said no", 1)
+    found = letter("mailer", message, 5, "SMTP said no", SYSTEM.now_us())
     asyncio.run(DocumentStore(store).commit("acme", {found.id: None}, (found.draft(None),)))
     return found.id
 
@@ -734,7 +734,7 @@ def test_without_an_http_client_the_fix_is_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "httpx", None)
     result = run("records", "list", "--server", "http://127.0.0.1:1")
     assert result.exit_code == 4
-    assert 'pip install "semel[gateway]"' in result.stderr
+    assert 'pip install "semel[client]"' in result.stderr
 
 
 def test_the_key_is_on_no_screen(both: Both, ledger: Ledger) -> None:

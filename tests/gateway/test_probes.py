@@ -87,7 +87,7 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Shop:
+def sqlite_shop(tmp_path: Path) -> Shop:
     return Shop(tmp_path, f"sqlite:///{tmp_path / 'semel.db'}")
 
 
@@ -132,28 +132,30 @@ def test_two_gateways_settle_it_once(shop: Shop, serving: Gateways) -> None:
     assert [line["event"] for gateway in both for line in logged(gateway)] == ["probe.settled"]
 
 
-def test_a_probe_that_raises_is_told_without_its_words_and_asked_again(desk: Shop, serving: Gateways) -> None:
-    desk.answer("raise")
-    desk.call()
-    gateway = serving(desk.url, f"--probes={desk.module}")
+def test_a_probe_that_raises_is_told_without_its_words_and_asked_again(
+    sqlite_shop: Shop, serving: Gateways
+) -> None:
+    sqlite_shop.answer("raise")
+    sqlite_shop.call()
+    gateway = serving(sqlite_shop.url, f"--probes={sqlite_shop.module}")
     until(lambda: logged(gateway), "the failure is told")
     assert logged(gateway)[0]["raised"] == "ConnectionError"
     assert "canary" not in gateway.said()
-    assert desk.state() is State.IN_DOUBT
-    desk.answer("happened")
-    desk.until_done("default")
+    assert sqlite_shop.state() is State.IN_DOUBT
+    sqlite_shop.answer("happened")
+    sqlite_shop.until_done("default")
 
 
 def test_a_probe_that_hangs_keeps_nobody_from_being_served_or_the_gateway_from_stopping(
-    desk: Shop, serving: Gateways
+    sqlite_shop: Shop, serving: Gateways
 ) -> None:
-    desk.answer("hang")
-    desk.call()
-    gateway = serving(desk.url, f"--probes={desk.module}")
-    until(desk.asked, "the probe is asked")
+    sqlite_shop.answer("hang")
+    sqlite_shop.call()
+    gateway = serving(sqlite_shop.url, f"--probes={sqlite_shop.module}")
+    until(sqlite_shop.asked, "the probe is asked")
     define(gateway.client())
     assert gateway.stop() == 0
-    assert desk.state() is State.IN_DOUBT
+    assert sqlite_shop.state() is State.IN_DOUBT
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from semel.flow.problems import Problem
+from semel.flow.problems import Refused
 from semel.gateway import ratelimit
 from semel.gateway.ratelimit import RateLimit
 from semel.testing import FakeClock
@@ -15,7 +15,7 @@ def taken(limit: RateLimit, tenant: str = "acme") -> int:
     for count in range(1000):
         try:
             limit.take(tenant)
-        except Problem:
+        except Refused:
             return count
     return 1000
 
@@ -35,7 +35,7 @@ def test_a_refusal_costs_nothing_and_says_when_the_next_token_comes() -> None:
     limit = RateLimit(2, 1, clock)
     taken(limit)
     for _ in range(10):
-        with pytest.raises(Problem) as refusal:
+        with pytest.raises(Refused) as refusal:
             limit.take("acme")
     assert (refusal.value.code, refusal.value.retry_after_s) == ("too_many_requests", 0.5)
     clock.advance("500ms")

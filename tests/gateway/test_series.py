@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.exposition import generate_latest
 
-from semel.gateway.series import CounterSeries, HistogramSeries
+from semel.instrumentation.series import CounterSeries, HistogramSeries, SeriesName
 from semel.kernel.clock import SYSTEM
 from semel.testing import FakeClock
 
@@ -26,7 +26,7 @@ def text_of(registry: CollectorRegistry) -> str:
 @given(st.lists(st.tuples(WORDS, WORDS)))
 def test_a_counter_reads_as_prometheus_has_it(happened: list[tuple[str, str]]) -> None:
     ours, theirs = CollectorRegistry(), CollectorRegistry()
-    series = CounterSeries("semel_claims", "What\nhappened.", ("tool", "answer"), SYSTEM)
+    series = CounterSeries(SeriesName("semel_claims", "What\nhappened.", ("tool", "answer")), SYSTEM)
     ours.register(series)
     counter = Counter("semel_claims", "What\nhappened.", ("tool", "answer"), registry=theirs)
     for labels in happened:
@@ -38,7 +38,7 @@ def test_a_counter_reads_as_prometheus_has_it(happened: list[tuple[str, str]]) -
 @given(st.lists(st.tuples(VALUES, WORDS)))
 def test_a_histogram_reads_as_prometheus_has_it(seen: list[tuple[float, str]]) -> None:
     ours, theirs = CollectorRegistry(), CollectorRegistry()
-    series = HistogramSeries("semel_waits_seconds", "How long.", BOUNDS, ("tool",), SYSTEM)
+    series = HistogramSeries(SeriesName("semel_waits_seconds", "How long.", ("tool",), BOUNDS), SYSTEM)
     ours.register(series)
     histogram = Histogram("semel_waits_seconds", "How long.", ("tool",), buckets=BOUNDS, registry=theirs)
     for value, tool in seen:
@@ -49,7 +49,7 @@ def test_a_histogram_reads_as_prometheus_has_it(seen: list[tuple[float, str]]) -
 
 def test_a_counter_says_when_it_began() -> None:
     clock, registry = FakeClock(), CollectorRegistry()
-    series = CounterSeries("semel_starts", "Starts.", ("outcome",), clock)
+    series = CounterSeries(SeriesName("semel_starts", "Starts.", ("outcome",)), clock)
     registry.register(series)
     began_s = clock.now_us() / 1e6
     series.begin("admitted")

@@ -86,7 +86,7 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Process]]:
         each.process.communicate()
 
 
-@pytest.mark.parametrize("words", [("--dev",), ("--dev", "--sample"), ()], ids=["dev", "sample", "keys"])
+@pytest.mark.parametrize("words", [("--dev",), ()], ids=["dev", "keys"])
 def test_the_lines_that_it_suggests_work_as_they_stand(run, tmp_path: Path, words: tuple[str, ...]) -> None:
     if shutil.which("curl") is None:
         cannot("curl is not installed: apt-get install curl")
@@ -188,6 +188,7 @@ def ask(*words: str) -> Result:
         (("--admission", "luck"), 2, "--admission"),
         (("--lock-wait", "2"), 2, "--lock-wait"),
         (("--bus", "amqp://x"), 2, "--bus"),
+        (("--sample",), 2, "it needs --dev"),
         (("--host", "203.0.113.7"), 4, "Nothing can listen"),
         (("--url", "nothing://"), 4, "not a store"),
     ],

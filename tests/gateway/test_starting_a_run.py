@@ -47,10 +47,10 @@ def gateway(request: pytest.FixtureRequest, park: Park) -> Gateway:
 @pytest.fixture
 def client(gateway: Gateway) -> httpx.Client:
     """A tenant of its own with the workflow `hello`."""
-    return desk(gateway)
+    return client_of(gateway)
 
 
-def desk(gateway: Gateway, tenant: str | None = None) -> httpx.Client:
+def client_of(gateway: Gateway, tenant: str | None = None) -> httpx.Client:
     client = gateway.client(X_Tenant_ID=tenant or new_tenant())
     define(client)
     return client
@@ -163,7 +163,7 @@ def test_the_payload_is_compared_as_a_value_not_as_text(client: httpx.Client) ->
 def test_a_replay_on_another_gateway_with_the_other_strategy_is_the_same_to_the_byte(
     store: str, park: Park
 ) -> None:
-    client = desk(park.one(store, "--admission=atomic"))
+    client = client_of(park.one(store, "--admission=atomic"))
     tenant = client.headers["x-tenant-id"]
     elsewhere = park.one(store, *PATIENT).client(X_Tenant_ID=tenant)
     first, second = start_run(client, key=KEY), start_run(elsewhere, key="order-2")
@@ -197,7 +197,7 @@ def test_reuse_is_told_before_workflow_schema_and_slot(client: httpx.Client) -> 
 
 
 def test_the_same_key_in_another_tenant_is_unrelated(gateway: Gateway) -> None:
-    one, two = desk(gateway), desk(gateway)
+    one, two = client_of(gateway), client_of(gateway)
     limit(one, 1)
     limit(two, 1)
     first, second = start_run(one, {"of": "one"}, KEY), start_run(two, {"of": "two"}, KEY)
@@ -235,7 +235,7 @@ def frozen_over_a_start(
 
 @pytest.mark.parametrize("store", STORES)
 def test_a_key_that_is_being_admitted_is_in_flight(store: str, park: Park, begin: Gateways) -> None:
-    client = desk(park.one(store, *HELD))
+    client = client_of(park.one(store, *HELD))
     tenant = client.headers["x-tenant-id"]
     with frozen_over_a_start(begin, park, store, tenant, "after reserve") as thaw:
         answer = start_run(client, {"order": 1}, KEY)
@@ -253,7 +253,7 @@ def test_a_key_that_is_being_admitted_is_in_flight(store: str, park: Park, begin
 
 @pytest.mark.parametrize("store", STORES)
 def test_without_the_gate_nothing_is_kept(store: str, park: Park, begin: Gateways) -> None:
-    client = desk(park.one(store, *HELD))
+    client = client_of(park.one(store, *HELD))
     tenant = client.headers["x-tenant-id"]
     before = start_run(client, {"order": 0}, "before")
     with frozen_over_a_start(begin, park, store, tenant, "before create") as thaw:
@@ -298,7 +298,7 @@ def test_without_the_store_nothing_is_kept_and_service_resumes(
     store: str, flags: tuple[str, ...], park: Park, begin: Gateways
 ) -> None:
     with away(park, begin, store, flags) as (gateway, take, give_back):
-        client = desk(gateway)
+        client = client_of(gateway)
         assert start_run(client, key="before").status_code == 200
         take()
         answer = start_run(client, {"order": 1}, KEY)

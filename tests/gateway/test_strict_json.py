@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semel.flow.problems import Problem
+from semel.flow.problems import Refused
 from semel.gateway.strict_json import parse
 
 
 def code_of(text: bytes) -> str:
-    with pytest.raises(Problem) as refusal:
+    with pytest.raises(Refused) as refusal:
         parse(text)
     return refusal.value.code
 
@@ -114,5 +114,5 @@ def test_every_other_value_comes_out_as_it_was_sent(value: Any, spelt: bool) -> 
 @given(st.binary())
 def test_any_bytes_are_a_value_or_a_refusal(text: bytes) -> None:
     # Anything but these two would be a crash of ours.
-    with contextlib.suppress(Problem):
+    with contextlib.suppress(Refused):
         parse(text)

@@ -46,7 +46,7 @@ ROUNDS = {("sqlite", "atomic", 2): 100}
 ROUNDS_OTHERWISE, ROUNDS_OF_A_SOAK = 10, 100
 
 
-def desk(gateway: Gateway) -> httpx.Client:
+def client_of(gateway: Gateway) -> httpx.Client:
     client = gateway.client(X_Tenant_ID=new_tenant())
     define(client)
     return client
@@ -54,23 +54,23 @@ def desk(gateway: Gateway) -> httpx.Client:
 
 def crowds(found: list[Gateway], rounds: int) -> None:
     """So many times: ten at once for two slots are two and eight, and the two that are told so exist."""
-    client = desk(found[0])
+    client = client_of(found[0])
     limit(client, SLOTS)
     asyncio.run(_crowds(client, [each.url for each in found], rounds))
     assert len(run_ids(client)) == SLOTS * rounds
 
 
-async def _crowds(desk: httpx.Client, urls: list[str], rounds: int) -> None:
-    async with crowd(desk.headers["x-tenant-id"]) as client:
+async def _crowds(onlooker: httpx.Client, urls: list[str], rounds: int) -> None:
+    async with crowd(onlooker.headers["x-tenant-id"]) as client:
         for number in range(rounds):
             keys = [f"{number}-{caller}" for caller in range(CALLERS)]
             answers = await all_at_once(client, urls, keys)
             codes = Counter(answer.status_code for answer in answers)
             assert codes == {200: SLOTS, 429: CALLERS - SLOTS}, [answer.text for answer in answers]
             admitted = {answer.json()["run_id"] for answer in answers if answer.status_code == 200}
-            assert set(run_ids(desk, status="running")) == admitted
+            assert set(run_ids(onlooker, status="running")) == admitted
             for run_id in admitted:
-                complete(desk, run_id)
+                complete(onlooker, run_id)
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -104,7 +104,7 @@ def test_two_gateways_with_different_strategies_keep_one_limit(store: str, park:
 def test_twenty_callers_with_one_key_are_one_run(store: str, strategy: str, park: Park) -> None:
     found = park.some(2, store, *STRATEGIES[strategy])
     for _ in range(5):
-        client = desk(found[0])
+        client = client_of(found[0])
         limit(client, 1)
         answers = one_crowd([each.url for each in found], ["one-key"] * 20, client.headers["x-tenant-id"])
         first = start_run(client, key="one-key")
@@ -126,7 +126,7 @@ def test_a_crowd_that_retries_gets_through_with_the_keys_that_were_refused(
 ) -> None:
     """429, then a slot, then the same key, through the other gateway; in the end each key has one run."""
     found = park.some(2, store, *STRATEGIES[strategy])
-    client = desk(found[0])
+    client = client_of(found[0])
     limit(client, SLOTS)
     tenant = client.headers["x-tenant-id"]
     keys = [uuid.uuid4().hex for _ in range(CALLERS)]
@@ -150,7 +150,7 @@ def test_a_crowd_that_retries_gets_through_with_the_keys_that_were_refused(
 def test_what_one_gateway_defines_deletes_or_limits_holds_on_the_other(store: str, park: Park) -> None:
     """Nobody is admitted by what a gateway remembers, once the store says otherwise."""
     one, two = park.some(2, store, *STRATEGIES["atomic"])
-    client = desk(one)
+    client = client_of(one)
     elsewhere = two.client(X_Tenant_ID=client.headers["x-tenant-id"])
     limit(client, 1)
     first = start_run(elsewhere, key="1").json()["run_id"]

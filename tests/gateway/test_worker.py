@@ -24,7 +24,7 @@ from semel.contract.handlers import Handler, handler
 from semel.errors import ApprovalError, ContractError, OpenError, SemelError
 from semel.flow.assembly import Flow, Policy
 from semel.flow.bus.local import LocalBus
-from semel.flow.problems import Problem
+from semel.flow.problems import Refused
 from semel.flow.values import Caller
 from semel.flow.views import job_key
 from semel.kernel.answers import JobJson
@@ -36,7 +36,7 @@ from semel.worker import outcome, traces
 from semel.worker.gateway_jobs import GatewayJobs
 from semel.worker.job_source import Away, JobSource
 from semel.worker.store_jobs import StoreJobs
-from semel.worker.work import Worker
+from semel.worker.worker import Worker
 from tests.faults.checks import PATIENCE_S
 from tests.faults.checks import until as wait_until
 from tests.gateway.conftest import Serve, define, refused
@@ -312,6 +312,25 @@ def test_messages_of_errors_are_bounded_and_are_text() -> None:
         assert told is not None
         assert len(told["message"]) <= 2_000
         orjson.dumps(told)
+
+
+def test_an_answer_of_a_tools_own_is_not_tried_again_and_is_told_without_secrets(world: World) -> None:
+    class CardDeclined(Exception):
+        pass
+
+    @semel.tool_contract(secret=("pin",), raises=(CardDeclined,))
+    def pay(pin: str) -> int:
+        raise CardDeclined(f"pin {pin}")
+
+    def handle(job: semel.Job) -> Any:
+        pay("geheim-4711")
+
+    async def scene() -> Any:
+        return await world.ended(await world.create())
+
+    ended = working(world.worker({"email": handle}), scene)
+    assert (ended["status"], ended["attempt"], ended["error"]["code"]) == ("failed", 1, "CardDeclined")
+    assert ended["error"]["message"].startswith("CardDeclined: pin ***")
 
 
 def test_a_code_that_is_no_text_is_not_taken_for_one() -> None:
@@ -801,7 +820,7 @@ def test_a_result_that_a_gateway_refuses_fails_the_job_and_says_so(world: World)
 
             async def report(leased: Any, told: Any) -> None:
                 if told.error is None:
-                    raise Problem("request_invalid", "not like this")
+                    raise Refused("request_invalid", "not like this")
                 await found(leased, told)
 
             return report

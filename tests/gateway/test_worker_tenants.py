@@ -35,6 +35,17 @@ def pay(job):
     if os.environ.get("FATE") == "die after the effect":
         os.kill(os.getpid(), signal.SIGKILL)
     return paid
+
+@semel.tool_contract
+def post(order: str) -> str:
+    with open(os.environ["BOOK"], "a") as book:
+        book.write(f"{order}\\n")
+    return order
+
+@semel.handler("post")
+def send(job):
+    with semel.step(conversation="orders", step=job.input, principal="shop"):
+        return post(job.input)
 """
 
 
@@ -153,9 +164,22 @@ def test_another_tenant_than_the_keys_is_refused_and_nothing_is_leased(bank: Ban
 
 
 def test_at_a_desk_the_tenant_is_the_one_that_is_named(bank: Bank, begin: Gateways) -> None:
-    desk = begin(bank.url)
-    submitter = desk.client(X_Tenant_ID="shop", X_Principal_Id="ann")
+    gateway = begin(bank.url)
+    submitter = gateway.client(X_Tenant_ID="shop", X_Principal_Id="ann")
     submitted(submitter, 7)
-    bank.worker(None, "--tenant", "shop", server=desk.url)
+    bank.worker(None, "--tenant", "shop", server=gateway.url)
     (question,) = until(lambda: waiting(submitter), "the question is the tenant's")
     assert question["submitted_by"] == "ann"
+
+
+def test_a_step_of_a_handlers_own_is_in_the_workers_store_and_tenant_and_outlives_its_job(bank: Bank) -> None:
+    """Named after the order, not the job: a rerun, which is a new job, meets the same key."""
+    shop = bank.client("acme", "submitter", "shop")
+    bank.worker(bank.key("acme", "worker", "w"))
+    for _ in range(2):
+        answer = shop.post("/api/v1/jobs", json={"topic": "post", "input": "order-7"})
+        job = until(is_over(shop, answer.json()["job_id"]), "the job is over")
+        assert (job["status"], job["result"]) == ("succeeded", "order-7")
+    assert bank.effects() == ["order-7"]
+    with semel.open(bank.url, tenant="acme") as ledger:
+        assert len(list(ledger.records.list(tool="post"))) == 1

@@ -351,6 +351,7 @@ def test_a_store_answers_like_memory_operation_by_operation(kind, manner):
     agree(kind, manner, ORDINARY)
 
 
+@pytest.mark.full
 def test_postgres_answers_like_memory_also_by_the_statements_that_commands_share(monkeypatch):
     """Alone, a command goes by a statement of its own, as in every other test of one caller."""
     from semel.stores.postgres.commands import Commands

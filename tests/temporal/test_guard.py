@@ -43,6 +43,7 @@ class Deed:
     activity: str = "pay"
     runs: int = 1
     conversation: str | None = None
+    turns: list[str] = field(default_factory=list)
     local: bool = False
     fails_first: bool = False
 
@@ -52,9 +53,15 @@ effects: list[str] = []
 attempts: list[str] = []
 
 
-@semel.tool_contract(class_="write-non-idempotent", scopes={"pay"})
+class CardStolen(Exception):
+    pass
+
+
+@semel.tool_contract(class_="write-non-idempotent", scopes={"pay"}, raises=(CardStolen,))
 def charge(text: str) -> str:
     effects.append(text)
+    if "stolen" in text:
+        raise CardStolen("stolen")
     if "declined" in text:
         raise ValueError("declined")
     return f"charged for {text}"
@@ -91,7 +98,9 @@ async def pay_async(text: str) -> str:
 class Doing:
     @workflow.run
     async def run(self, deed: Deed) -> str:
-        if deed.conversation is None:
+        if deed.turns:
+            told = [await self._do_in_turn(deed, message_id) for message_id in deed.turns][-1]
+        elif deed.conversation is None:
             told = await self._do(deed)
         else:
             with temporal.conversation(deed.conversation):
@@ -102,6 +111,12 @@ class Doing:
             deed.runs -= 1
             workflow.continue_as_new(deed)
         return told
+
+    async def _do_in_turn(self, deed: Deed, message_id: str) -> str:
+        """As the plugins of agent frameworks do it: for each call of the model an activity without an id."""
+        with temporal.turn(message_id):
+            told = await asyncio.gather(self._do(deed), self._do(deed))
+        return told[0]
 
     async def _do(self, deed: Deed) -> str:
         start = workflow.execute_local_activity if deed.local else workflow.execute_activity
@@ -206,6 +221,89 @@ def test_an_activity_without_an_id_of_the_authors_is_refused_and_nothing_happens
 
     play(story)
     assert effects.count(text) == 0
+
+
+@every_kind
+def test_equal_calls_of_one_turn_are_one_action_and_of_the_next_another(
+    play: Play, text: str, kind: dict[str, Any]
+) -> None:
+    stumbling = f"{text} stumbles"
+
+    async def story(world: World) -> None:
+        await world.do(Deed(stumbling, id=None, turns=["message-1", "message-1", "message-2"], **kind))
+
+    play(story)
+    assert attempts.count(stumbling) > 6
+    assert effects.count(stumbling) == 2
+
+
+def test_a_reset_does_not_repeat_the_effect_of_a_turn(play: Play, text: str) -> None:
+    async def story(world: World) -> None:
+        handle = await world.start(Deed(text, id=None, turns=["message-1"], runs=2))
+        first = await handle.result()
+        assert await (await reset(world.client, handle)).result() == first
+
+    play(story)
+    assert effects.count(text) == 1
+
+
+def test_a_turn_is_no_activity_of_the_same_name(play: Play, text: str, ledger: Ledger) -> None:
+    async def story(world: World) -> None:
+        await world.do(Deed(text, id=None, turns=["pay"]))
+
+    play(story)
+    [record] = ledger.records.list()
+    assert record.request.step == '["turn","pay"]', "no activity id is so"
+
+
+class _Given:
+    """What the plugin of an agent framework hands to its activity."""
+
+    def __init__(self, **given: Any) -> None:
+        self.__dict__.update(given)
+
+
+def _node(*messages: Any, thread: str | None = "ticket-42", ns: str = "desk:1|pay:2") -> _Given:
+    settings = {"checkpoint_ns": ns} | ({"thread_id": thread} if thread else {})
+    return _Given(args=({"messages": list(messages)},), langgraph_config={"configurable": settings})
+
+
+_HUMAN, _SUMMARY = (
+    {"type": "human", "id": "m-1"},
+    {"type": "human", "id": "m-9", "additional_kwargs": {"lc_source": "summarization"}},
+)
+
+
+@pytest.mark.parametrize(
+    ("given", "conversation", "turn"),
+    [
+        (_Given(serialized_run_context={"conversation_id": "c", "run_id": "r"}), "c", ["r"]),
+        (_node(_HUMAN, {"type": "ai", "id": "a-1"}), "ticket-42", ["desk", "m-1"]),
+        (_node(_HUMAN, _SUMMARY, ns="pay:2"), "ticket-42", ["m-1"]),
+    ],
+)
+def test_the_turn_is_in_what_a_plugin_gives_to_its_activity(
+    given: Any, conversation: str, turn: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workflow, "info", lambda: _Given(cron_schedule=None))
+    assert temporal._named_by_plugin(given) == {"conversation": conversation, "turn": turn}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        None,
+        "plain arguments",
+        {"serialized_run_context": "a model's own words"},
+        _Given(serialized_run_context="not a context"),
+        _Given(serialized_run_context={"conversation_id": "c"}),
+        _node({"type": "ai", "id": "a-1"}),
+        _node({"type": "human"}),
+        _Given(args=(), langgraph_config={"configurable": {}}),
+    ],
+)
+def test_what_says_nothing_of_a_turn_makes_no_step(given: Any) -> None:
+    assert temporal._named_by_plugin(given) is None
 
 
 def test_runs_that_continue_each_other_share_their_actions(play: Play, text: str) -> None:
@@ -316,6 +414,19 @@ def test_a_failure_that_is_recorded_is_not_tried_again(play: Play, text: str) ->
 
     play(story)
     assert effects.count(declined) == 1
+
+
+def test_an_answer_of_the_tools_own_keeps_its_name_and_is_not_tried_again(play: Play, text: str) -> None:
+    stolen = f"{text} stolen"
+
+    async def story(world: World) -> None:
+        with pytest.raises(WorkflowFailureError) as failed:
+            await world.do(Deed(stolen))
+        answer = answer_of(failed.value)
+        assert (answer.type, answer.non_retryable) == ("CardStolen", True)
+
+    play(story)
+    assert effects.count(stolen) == 1
 
 
 def test_a_worker_that_does_not_grant_what_a_tool_needs_is_refused(play: Play, text: str) -> None:

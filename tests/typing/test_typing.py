@@ -72,7 +72,7 @@ def test_a_checker_refuses_the_marked_lines_and_no_others(
     assert reported(tmp_path, cache.mkdir("mypy")) == marked
 
 
-@pytest.mark.parametrize("file", ["functions", "methods"])
+@pytest.mark.parametrize("file", ["functions", "methods", "first_minute", "gateway_client"])
 def test_what_checkers_accept_also_runs(file: str) -> None:
     # By name: the checker of these tests is not to follow it there.
     users = importlib.import_module(f"tests.typing.users.{file}")

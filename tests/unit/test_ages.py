@@ -449,6 +449,7 @@ def shared(request: pytest.FixtureRequest, tmp_path: Path):
     store.close()
 
 
+@pytest.mark.full
 def test_processes_that_merge_at_once_lose_nothing_and_count_nothing_twice(shared, tmp_path):
     kind, store = shared
     processes = [started(kind, tmp_path) for _ in range(3)]

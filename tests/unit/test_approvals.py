@@ -20,7 +20,7 @@ from semel.errors import (
 )
 from semel.flow.document_store import DocumentStore
 from semel.flow.job_admin import JobAdmin
-from semel.flow.problems import Problem
+from semel.flow.problems import Refused
 from semel.flow.values import Caller
 from semel.ledger.ledger import Ledger
 from tests.tools import a_step, declared, keyed, kinds, state, the_record
@@ -236,14 +236,14 @@ def test_a_question_whose_job_is_cancelled_is_over_and_the_next_call_asks_anew(l
         ran.append(to)
         return 1
 
-    desk = JobAdmin(DocumentStore(ledger.store), None)
+    admin = JobAdmin(DocumentStore(ledger.store), None)
     old = ask(ledger, way, pay, "a")
-    asyncio.run(desk.cancel(Caller("acme", "ann"), old))
+    asyncio.run(admin.cancel(Caller("acme", "ann"), old))
     new = ask(ledger, way, pay, "a")
     assert (new == old, ran) == (False, [])
     ledger.approvals.approve(new, by="ann")
-    with pytest.raises(Problem, match="approved by ann: that stands"):
-        asyncio.run(desk.cancel(Caller("acme", "ann"), new))
+    with pytest.raises(Refused, match="approved by ann: that stands"):
+        asyncio.run(admin.cancel(Caller("acme", "ann"), new))
     assert again(ledger, way, pay, "a") == 1
 
 

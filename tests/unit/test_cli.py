@@ -216,6 +216,24 @@ def test_a_record_in_doubt_is_explained_and_the_command_to_type_works(ledger: se
     assert ledger.records.get(record_id).state == "cleared"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "records show rec_0",
+        "approvals approve job_0",
+        "runs show run_0",
+        "jobs show job_0",
+        "dead-letters retry 0",
+    ],
+)
+def test_what_is_not_there_may_be_another_tenants(ledger: semel.Ledger, words: str) -> None:
+    refused = run(*words.split())
+    assert refused.exit_code == 3
+    group = words.split()[0]
+    assert f"`semel {group} list --all-tenants` shows what there is" in " ".join(refused.stderr.split())
+    assert run(group, "list", "--all-tenants").exit_code == 0
+
+
 def catalogued(ledger: semel.Ledger) -> None:
     """What was run is in the catalogue now, and not in a second."""
     ledger.sightings.merge()
@@ -229,6 +247,7 @@ def test_what_happened_is_proposed_with_a_result_to_fill_in(ledger: semel.Ledger
     assert "--result '{<name>: <string>}'" in happened
     refused = run(*words, "--as", "ann")  # not filled in: nobody sends an outline by mistake
     assert (refused.exit_code, ledger.records.get(record_id).state) == (2, "in_doubt")
+    assert "A text stands in quotes" in " ".join(refused.stderr.replace("│", " ").split())
     words[words.index("--result") + 1] = '{"message": "ann"}'
     assert run(*words, "--as", "ann").exit_code == 0
     assert in_step(ledger, send, to="ann") == {"message": "ann"}
@@ -463,7 +482,7 @@ def test_a_question_shows_what_is_asked_and_the_command_to_type_is_bound_to_it(l
     for name in ("topic", "submitted_by", "expires_at", "job_hash", "status"):
         assert request[name] in shown, name
     assert '{"amount":5}' in shown
-    (approve,) = [line for line in shown.splitlines() if line.startswith("semel approvals approve")]
+    (approve,) = [line.strip() for line in shown.splitlines() if line.startswith("  semel approvals approve")]
     assert request["job_hash"] in approve
     assert run(*shlex.split(approve)[1:], "--as", "ann", "--reason", "fine").exit_code == 0
     shown = run("approvals", "show", job).stdout

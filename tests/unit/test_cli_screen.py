@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import pty
 import re
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -62,6 +68,57 @@ def test_records_with_long_names_fit(tmp_path: Path) -> None:
         assert [line for line in text.splitlines() if len(line) > 80] == []
         assert "send_the_monthly_statement" in text
     assert "the-conversation-of-a-customer / statement-2" in shown("records", "list", "--url", url)
+
+
+def on_a_terminal(folder: Path, *words: str) -> list[str]:
+    """What the command writes to a terminal of 80 columns, without what colours it."""
+    ours, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 80, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "semel", *words],
+        cwd=folder,
+        env=environment | {"TERM": "xterm", "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+    ) as process:
+        os.close(terminal)
+        shown = b""
+        with suppress(OSError):  # its other end is closed
+            while part := os.read(ours, 65_536):
+                shown += part
+    os.close(ours)
+    assert process.returncode == 0, shown
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode()).replace("\r\n", "\n").splitlines()
+    return [line.rpartition("\r")[2] for line in lines]
+
+
+@pytest.mark.parametrize(
+    "words", ["records list", "tools list", "tools show send_the_monthly_statement", "audit verify", "doctor"]
+)
+def test_on_a_terminal_of_80_columns_nothing_is_torn(tmp_path: Path, words: str) -> None:
+    with semel.open(f"sqlite:///{tmp_path}/semel.db") as ledger:
+        step = ledger.step(conversation="the-conversation-of-a-customer", step="statement-1")
+        with step, pytest.raises(TimeoutError):
+            send_the_monthly_statement(to="ann")
+    lines = on_a_terminal(tmp_path, *words.split())
+    assert [line for line in lines if len(line) > 80] == []
+    elsewhere = shown(*words.split(), "--url", f"sqlite:///{tmp_path}/semel.db")
+    # Ages and sizes may have changed in between.
+    assert {word for word in elsewhere.split() if word.isalpha()} <= set(" ".join(lines).split())
+
+
+def test_a_command_to_type_is_one_line_on_a_terminal(tmp_path: Path) -> None:
+    with semel.open(f"sqlite:///{tmp_path}/semel.db") as ledger:
+        with ledger.step(conversation="c", step="s"), pytest.raises(TimeoutError):
+            send_the_monthly_statement(to="ann")
+        [record] = ledger.records.list()
+    lines = on_a_terminal(tmp_path, "records", "show", record.request.id)
+    commands = [line for line in lines if line.startswith("  semel records resolve")]
+    assert [line for line in lines if len(line) > 80 and line not in commands] == []
+    assert len(commands) == 2
+    assert all(re.search(r"--fence \d+$", line) for line in commands)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

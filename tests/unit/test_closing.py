@@ -309,6 +309,20 @@ def test_a_call_goes_on_trying_to_record_itself_for_as_long_as_the_url_says(cloc
     assert wait_s / 2 - 0.5 <= seconds_until_told(clock, shaky, flaky, wait_s) <= wait_s
 
 
+@pytest.mark.parametrize("wait_s", [3.0, 5.0])
+def test_the_time_of_the_first_try_is_a_part_of_how_long(clock, shaky, flaky, wait_s, monkeypatch):
+    """A store that takes four seconds to say that it is away adds the time of one try at most."""
+    refuse, try_s = flaky.before, 4.0
+
+    def slowly(name: str) -> None:
+        if flaky.down:
+            clock.sleep(try_s)
+        refuse(name)
+
+    monkeypatch.setattr(flaky, "before", slowly)
+    assert seconds_until_told(clock, shaky, flaky, wait_s) <= wait_s + try_s
+
+
 @pytest.mark.parametrize("scheme", ["memory://", "sqlite:///semel.db"])
 def test_the_url_says_how_long(scheme, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

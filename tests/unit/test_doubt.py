@@ -7,6 +7,7 @@ import pytest
 
 import semel
 from semel.errors import (
+    ApprovalRequired,
     InvalidArguments,
     OutcomeUnknown,
     RecordNotInDoubt,
@@ -438,3 +439,33 @@ def test_the_answer_to_a_used_up_call_says_whether_coming_again_helps(ledger):
         pay("a")
     assert told.value.retriable
     assert told.value.retry_after_s
+
+
+def test_the_answer_names_the_record_that_a_person_has_to_settle(ledger):
+    """It is what stands in the log of a job at night: the command that follows is in it, whole."""
+
+    @semel.tool_contract
+    def pay(to: str) -> int:
+        raise TimeoutError
+
+    with a_step(ledger):
+        first = pay.call(semel.ToolCall({"to": "ann"})).error
+        with pytest.raises(OutcomeUnknown) as later:
+            pay("ann")
+    record = the_record(ledger).request.id
+    command = f"Ask the downstream, then `semel records resolve {record}`."
+    assert first is not None
+    assert (first.details["record_id"], first.corrective_action) == (record, command)
+    assert str(later.value).endswith(command)
+    assert record not in first.for_model
+
+
+def test_the_answer_names_the_question_that_a_person_has_to_decide(ledger):
+    @semel.tool_contract(approval="required")
+    def pay(to: str) -> int:
+        raise AssertionError
+
+    with a_step(ledger), pytest.raises(ApprovalRequired) as waiting:
+        pay("ann")
+    [question] = ledger.approvals.list("waiting")
+    assert str(waiting.value).endswith(f"after `semel approvals approve {question.job_id}`.")

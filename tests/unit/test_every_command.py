@@ -55,6 +55,7 @@ ELSEWHERE = {
     "runbook approvals": "gateway/test_runbooks.py",
     "runbook contention": "gateway/test_runbooks.py",
     "runbook window": "unit/test_window_runbook.py",
+    "console": "console/test_alone.py",
     "serve": "gateway/test_serve.py",
     "worker": "faults/test_worker_killed.py",
 }

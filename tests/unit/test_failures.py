@@ -317,3 +317,16 @@ def test_the_pause_between_two_entries_is_the_declared_one(ledger, clock, backof
     with a_step(ledger), pytest.raises(UpstreamUnavailable):
         pay("a")
     assert [later - sooner for sooner, later in pairwise(at)] == pytest.approx(pauses)
+
+
+@pytest.mark.parametrize(
+    ("message", "action", "text"),
+    [
+        ("ValueError: no", "Decide anew.", "ValueError: no. Decide anew."),
+        ("It failed.", "Decide anew.", "It failed. Decide anew."),
+        ("What now?", "Decide anew.", "What now? Decide anew."),
+        ("ValueError: no", "", "ValueError: no"),
+    ],
+)
+def test_a_tools_own_text_and_our_advice_are_two_sentences(message, action, text):
+    assert str(EffectFailed(message, corrective_action=action)) == text

@@ -9,7 +9,7 @@ import pytest
 
 from semel.errors import StoreCorrupt
 from semel.flow.assembly import Flow
-from semel.flow.problems import Problem
+from semel.flow.problems import Refused
 from semel.kernel.answers import LeasedJobJson
 from semel.questions import job_index
 from semel.questions.job import job_of
@@ -47,7 +47,7 @@ async def test_a_worker_whose_job_went_to_another_can_neither_renew_nor_end_it(w
     flow = world.flow(clock)
     stale, present = await retaken(flow, clock)
     assert (stale["key"], stale["fence"] + 1) == (present["key"], present["fence"])
-    with pytest.raises(Problem, match="lease was lost"):
+    with pytest.raises(Refused, match="lease was lost"):
         await flow.jobs.heartbeat(BEN, stale["job_id"], stale["fence"], LEASE_S)
     for status in ("succeeded", "failed"):
         ended = flow.jobs.result(BEN, stale["job_id"], stale["fence"], status, 1, None)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from semel.flow.problems import Problem
+from semel.flow.problems import Refused
 from semel.flow.workflows import STEPS_MAX, gate, parsed, view
 
 
@@ -15,7 +15,7 @@ def steps(*depends: tuple[str, list[str]]) -> dict[str, Any]:
 
 
 def refusal(definition: dict[str, Any]) -> str:
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(Refused) as refused:
         parsed("w", definition)
     assert refused.value.code == "request_invalid"
     return refused.value.message

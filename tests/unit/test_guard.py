@@ -221,8 +221,8 @@ def list_of(id: str) -> list[str]:
 
 @pytest.mark.parametrize(
     "value",
-    [object(), "x" * (RESULT_BYTES_MAX + 1), "\ud800", {"a": Decimal(1)}, lambda: None, threading.Lock()],
-    ids=["object", "too large", "surrogate", "decimal in Any", "function", "lock"],
+    [object(), "x" * (RESULT_BYTES_MAX + 1), "\ud800", {"a": object()}, lambda: None, threading.Lock()],
+    ids=["object", "too large", "surrogate", "object in a dict", "function", "lock"],
 )
 def test_a_result_that_cannot_be_kept_is_returned_once_and_never_run_again(ledger, way, value):
     ran = []

@@ -24,7 +24,8 @@ def test_importing_semel_loads_neither_pydantic_nor_asyncio_nor_a_store() -> Non
     loaded = loaded_after("import semel")
     assert loaded.isdisjoint({"pydantic", "pydantic_core", "orjson", "asyncio", "ssl", "inspect"})
     ours = {name for name in loaded if name.split(".")[0] == "semel"}
-    assert ours == {"semel", "semel.ledger", "semel.ledger.beyond"}
+    late = {"semel.kernel", "semel.kernel.late_imports"}
+    assert ours == {"semel", "semel.ledger", "semel.ledger.beyond"} | late
 
 
 def test_a_contract_needs_no_run_and_no_server() -> None:
@@ -35,9 +36,19 @@ def test_a_contract_needs_no_run_and_no_server() -> None:
 @pytest.mark.parametrize("name", semel.__all__)
 def test_a_public_name_is_the_thing_at_its_home(name: str) -> None:
     home = semel._HOMES[name]
-    thing = getattr(importlib.import_module(f"semel.{home}"), name) if home else semel.errors
+    thing = (
+        getattr(importlib.import_module(f"semel.{home}"), name)
+        if home
+        else importlib.import_module(f"semel.{name}")
+    )
     assert getattr(semel, name) is thing
     assert name in dir(semel)
+
+
+@pytest.mark.parametrize("name", ["testing", "agents", "client"])
+def test_a_room_for_users_is_there_by_its_full_name(name: str) -> None:
+    assert f"semel.{name}" not in loaded_after("import semel")
+    assert f"semel.{name}" in loaded_after(f"import semel\nsemel.{name}.__name__")
 
 
 def test_type_checkers_are_told_the_same_homes() -> None:

@@ -213,6 +213,18 @@ def test_a_call_that_is_no_tool_call_is_told_how_to_write_one(ledger, way, reque
     assert ran == []
 
 
+def test_arguments_as_a_model_sends_them_are_told_to_be_read_first(ledger, way):
+    @way.tool()
+    def send(to: str) -> str:
+        raise AssertionError
+
+    with a_step(ledger):
+        result = way.ask(send, semel.ToolCall('{"to": "ann"}'))  # type: ignore[arg-type]
+    assert (result.ok, result.error.code) == (False, "INVALID_ARGUMENTS")
+    assert "a dict, by name, not str" in result.error.message
+    assert "json.loads" in result.error.message
+
+
 # --- what refusals say ------------------------------------------------------------------------------
 
 

@@ -128,7 +128,7 @@ def test_a_tool_writes_the_applications_table_in_one_commit_with_its_record(path
     make_application(path)
 
     @semel.tool_contract(class_="write-non-idempotent")
-    def file_it(title: str, books: semel.Transaction) -> str:
+    def file_it(title: str, books: semel.Transaction = semel.filled) -> str:
         books.connection.execute("INSERT INTO records (title) VALUES (?)", (title,))
         return title
 
@@ -155,7 +155,7 @@ def test_what_is_semels_cannot_be_written_over_a_tools_connection(path, statemen
     make_application(path)
 
     @semel.tool_contract(class_="write-non-idempotent")
-    def meddle(books: semel.Transaction) -> None:
+    def meddle(books: semel.Transaction = semel.filled) -> None:
         books.connection.execute(statement)
 
     with semel.open(f"sqlite:///{path}?shared=yes") as ledger:
@@ -171,7 +171,7 @@ def test_nor_by_a_handle_on_one_of_its_values(path):
     make_application(path, "CREATE TABLE files (note); INSERT INTO files VALUES ('....')")
 
     @semel.tool_contract(class_="write-non-idempotent")
-    def meddle(table: str, books: semel.Transaction) -> None:
+    def meddle(table: str, books: semel.Transaction = semel.filled) -> None:
         with books.connection.blobopen(table, "note", 1) as value:
             value.write(b"mine")
 

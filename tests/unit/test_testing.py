@@ -54,7 +54,7 @@ def test_nothing_runs_in_the_background_of_a_clock_that_stands_still():
     ledger = Ledger(MemoryStore(clock=FakeClock()))
     with a_step(ledger):
         declared()(effect)("a")
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before  # those of earlier ledgers may end meanwhile
 
 
 def test_a_clock_set_back_neither_reopens_a_window_nor_frees_a_lease(ledger, clock):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections.abc import Callable
 from typing import assert_type
 
@@ -26,6 +27,12 @@ class Account:
     @tool_contract(class_="read")
     def balance(self) -> int:
         return len(self.name)
+
+    with warnings.catch_warnings(action="ignore"):  # that nothing tells accounts apart
+
+        @tool_contract
+        def close(self, why: str) -> list[str]:
+            return [self.name, why]
 
     @staticmethod
     @tool_contract()
@@ -52,6 +59,8 @@ def accepted() -> None:
     assert_type(account.pay("rent"), str)
     assert_type(account.pay(to="rent", amount=5), str)
     assert_type(account.balance(), int)
+    assert_type(account.close("moved"), list[str])
+    assert_type(account.close.call(ToolCall({"why": "moved"})), ToolResult[list[str]])
     assert_type(savings.pay_twice("rent"), str)
     assert_type(Account.pay(account, "rent"), str)
     assert_type(Account.audit(2026), int)
@@ -73,12 +82,17 @@ async def accepted_on_a_loop() -> None:
     assert_type(await account.transfer("ben"), list[str])
     assert_type(await account.transfer.call(ToolCall({"to": "ben"})), ToolResult[list[str]])
     assert (await account.transfer.call(ToolCall({"to": "ben"}))).value == await account.transfer("ben")
+    assert_type(await account.transfer.acall(ToolCall({"to": "ben"})), ToolResult[list[str]])
+    assert_type(await account.pay.acall(ToolCall({"to": "rent"})), ToolResult[str])
+    assert_type(await Account.pay.acall(ToolCall({"to": "rent"}), instance=account), ToolResult[str])
 
 
 async def refused() -> None:
     account = Account("ann")
     account.pay()  # refused
     account.pay(5)  # refused
+    account.close()  # refused
+    account.close("moved").nothing  # refused
     account.pay("rent", 1, "a key of my own")  # refused
     account.pay("rent").nothing  # refused
     Account.pay("rent")  # refused
@@ -86,5 +100,6 @@ async def refused() -> None:
     account.pay.call({"to": "rent"})  # refused
     account.pay.call(ToolCall({})).unwrap().nothing  # refused
     account.transfer.call(ToolCall({})).ok  # refused: it is not awaited
+    (await account.pay.acall(ToolCall({}))).nothing  # refused
     paid_by(account.balance)  # refused
     called(Account.pay)  # refused
