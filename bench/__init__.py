@@ -11,6 +11,8 @@ bare      the same promises for one tool without layers (bare.py), or for the st
 rival     another package that guards calls (rivals.py), pinned, in an environment and a process of its own;
           what it leaves out is named beside its row
 
+Beside these: what an integration adds to a run of each agent framework (agent_rows.py), in its environment.
+
 Servers are the bench's own. Without a server, a package or the commit of an earlier release the rows that
 need it say so, and the others are measured.
 

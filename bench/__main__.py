@@ -11,6 +11,7 @@ from bench.experiments import EXPERIMENTS
 from bench.figures import BenchReport
 from bench.run import measure
 from semel.cli.output import Output
+from tools import readme_figures
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -30,6 +31,9 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 )
 @click.option("--picture", "picture_file", type=_FILE, help="Draw the ratios into this file, as SVG.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="The tables of docs/figures.md.")
+@click.option(
+    "--write", is_flag=True, help="Make docs/figures.md, its picture and the README's rows of this report."
+)
 @click.option("--json", "as_json", is_flag=True, help="Answer with JSON.")
 def main(
     quick: bool,
@@ -38,9 +42,14 @@ def main(
     earlier: tuple[Path, ...],
     picture_file: Path | None,
     as_markdown: bool,
+    write: bool,
     as_json: bool,
 ) -> None:
     """The figures, side by side with their yardsticks, measured here."""
+    if write and (quick or rows):
+        raise click.UsageError(
+            "--write makes the whole page: measure everything, or join several runs with --from."
+        )
     out = Output(as_json)
     if earlier:
         every_row = (row for one in EXPERIMENTS for row in one.rows)
@@ -49,12 +58,25 @@ def main(
         report = _measured(out, rows, quick, directory)
     if picture_file is not None:
         picture_file.write_text(picture.drawn(report), encoding="utf-8")
+    if write:
+        _write(report)
     if as_json:
         out.data(render.data(report))
     elif as_markdown:
         click.echo(render.markdown(report, picture_file.name if picture_file else None))
     else:
         out.either(render.table(report), render.plain(report))
+
+
+def _write(report: BenchReport) -> None:
+    try:
+        readme_figures.publish(
+            render.markdown(report, readme_figures.PICTURE.name).rstrip(), picture.drawn(report)
+        )
+    except KeyError as absent:
+        raise click.ClickException(
+            f"Nothing was written: the README shows {absent}, which is not in this report."
+        ) from None
 
 
 def _measured(out: Output, rows: str | None, quick: bool, directory: str | None) -> BenchReport:

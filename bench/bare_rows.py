@@ -195,9 +195,9 @@ class SqliteRows:
         connection, sent = self._connection, self._sent
         connection.execute("BEGIN IMMEDIATE")
         connection.executemany("DELETE FROM bare_outbox WHERE tenant = ? AND id = ?", sent)
-        known: dict[tuple[str, str], tuple[str, bytes]] = {}
+        admitted: dict[tuple[str, str], tuple[str, bytes]] = {}
         free: dict[tuple[str, str], list[int]] = {}
-        outcomes = [self._admit(row, known, free) for row in rows]
+        outcomes = [self._admit(row, admitted, free) for row in rows]
         new = [
             row._asdict() | {"expires_us": row.now_us + KEPT_US, "line": row.line(), "message": row.message()}
             for row, (outcome, _) in zip(rows, outcomes, strict=True)
@@ -213,14 +213,14 @@ class SqliteRows:
     def _admit(
         self,
         row: RunRow,
-        known: dict[tuple[str, str], tuple[str, bytes]],
+        admitted: dict[tuple[str, str], tuple[str, bytes]],
         free: dict[tuple[str, str], list[int]],
     ) -> Outcome:
         """Judged by what is committed, and what was admitted before it in this commit."""
         place = row.tenant, row.key_id
-        found = known.get(place) or self._connection.execute(_FIND_KEY, place).fetchone()
-        if found is not None:
-            return (REPLAYED, found[1]) if found[0] == row.fingerprint else (REUSED, b"{}")
+        earlier = admitted.get(place) or self._connection.execute(_FIND_KEY, place).fetchone()
+        if earlier is not None:
+            return (REPLAYED, earlier[1]) if earlier[0] == row.fingerprint else (REUSED, b"{}")
         of = row.tenant, row.workflow
         if of not in free:
             free[of] = self._free(*of)
@@ -230,7 +230,7 @@ class SqliteRows:
         if slots[0] <= 0:
             return FULL, b"{}"
         slots[0] -= 1
-        known[place] = row.fingerprint, row.answer
+        admitted[place] = row.fingerprint, row.answer
         return STARTED, row.answer
 
     def _free(self, tenant: str, workflow: str) -> list[int]:
@@ -303,9 +303,9 @@ class LoopBatches:
 
 # What a tenant has stands in one slot of a cluster; the script checks before it writes.
 _SCRIPT = """
-local known = redis.call('HMGET', KEYS[1], 'fingerprint', 'answer')
-if known[1] then
-    return {known[1] == ARGV[1] and 'replayed' or 'reused', known[2]}
+local admitted = redis.call('HMGET', KEYS[1], 'fingerprint', 'answer')
+if admitted[1] then
+    return {admitted[1] == ARGV[1] and 'replayed' or 'reused', admitted[2]}
 end
 if redis.call('SISMEMBER', KEYS[9], ARGV[7]) == 0 then
     return {'unknown', '{}'}
@@ -370,8 +370,8 @@ class RedisRows(LoopBatches):
             for row in sent:
                 pipeline.hdel(self._name(row.tenant, "outbox"), row.run_id)
             answers = await pipeline.execute()
-        outcomes = [(outcome.decode(), said) for outcome, said in answers[: len(rows)]]
-        self._sent = [row for row, (said, _) in zip(rows, outcomes, strict=True) if said == STARTED]
+        outcomes = [(outcome.decode(), answer) for outcome, answer in answers[: len(rows)]]
+        self._sent = [row for row, (outcome, _) in zip(rows, outcomes, strict=True) if outcome == STARTED]
         return outcomes
 
     async def define(self, tenant: str, workflow: str) -> None:
@@ -478,7 +478,9 @@ class PostgresRows(LoopBatches):
         for at, cursor in zip(order, cursors, strict=True):
             outcomes[at] = await cursor.fetchone()
         self._sent = [
-            (row.tenant, row.run_id) for row, (said, _) in zip(rows, outcomes, strict=True) if said == STARTED
+            (row.tenant, row.run_id)
+            for row, (outcome, _) in zip(rows, outcomes, strict=True)
+            if outcome == STARTED
         ]
         return outcomes
 

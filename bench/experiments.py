@@ -8,7 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import semel
-from bench import by_hand, gateway_rows, growth_rows, postgres_rows, redis_rows, window_rows, workload
+from bench import (
+    agent_rows,
+    by_hand,
+    client_rows,
+    edge_rows,
+    gateway_rows,
+    growth_rows,
+    postgres_rows,
+    redis_rows,
+    window_rows,
+    workload,
+)
 from bench.figures import Unit, alone, at_least, at_most, rate, times
 from bench.imports import Imports
 from bench.plan import Experiment, ExperimentResources
@@ -221,6 +232,9 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     *postgres_rows.EXPERIMENTS,
     *growth_rows.EXPERIMENTS,
     *gateway_rows.EXPERIMENTS,
+    *edge_rows.EXPERIMENTS,
+    *client_rows.EXPERIMENTS,
+    *agent_rows.EXPERIMENTS,
     Experiment(
         "import",
         (

@@ -245,19 +245,28 @@ class StoreStarts:
         self._started += count
         return self._runner.run(self._start_and_end(count)) / count
 
-    async def _start_and_end(self, count: int) -> float:
-        keys = [SYSTEM.token().hex() for _ in range(count)]
+    def begin(self, count: int) -> None:
+        """So many runs are started, and not ended."""
+        self._started += count
+        self._runner.run(self._begin(_keys(count)))
+
+    async def _begin(self, keys: Sequence[str]) -> list[str]:
         body, ids = orjson.loads(INPUT), list[str]()
 
         async def start(key: str) -> None:
             answer = await self._flow.runs.start(self._who, WORKFLOW, key, body)
             ids.append(orjson.loads(answer.body)["run_id"])
 
+        await self._crowd(start, keys)
+        return ids
+
+    async def _start_and_end(self, count: int) -> float:
         async def end(run_id: str) -> None:
             await self._flow.runs.complete(self._who, run_id, "succeeded", None)
 
+        keys = _keys(count)
         began = perf_counter()
-        await self._crowd(start, keys)
+        ids = await self._begin(keys)
         took = perf_counter() - began
         await self._crowd(end, ids)
         await self._flow.outbox.run_once()
@@ -288,6 +297,10 @@ class StoreStarts:
     def close(self) -> None:
         self._runner.run(self._store.aclose())
         self._runner.close()
+
+
+def _keys(count: int) -> list[str]:
+    return [SYSTEM.token().hex() for _ in range(count)]
 
 
 class Beginnings:

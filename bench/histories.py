@@ -98,7 +98,7 @@ WHERE r.conversation = 'history'
 """
 
 
-def remember_in_postgres(server: PostgresServer, schema: str, count: int) -> None:
+def remember_in_postgres(server: PostgresServer, schema: str, count: int, *, sealed: bool = True) -> None:
     """So many copies of one settled record and its two events; the tables are in order, all events sealed."""
     with semel.open(server.url(schema)) as ledger, ledger.step(conversation="first", step="refund-1"):
         timed_refunds(1)
@@ -106,8 +106,9 @@ def remember_in_postgres(server: PostgresServer, schema: str, count: int) -> Non
         connection.execute("SET synchronous_commit = off")
         connection.execute(_RECORDS, (count,))
         connection.execute(_EVENTS)
-    with semel.open(f"{server.url(schema)}&timeout=10m") as ledger:
-        seal(ledger.store)
+    if sealed:
+        with semel.open(f"{server.url(schema)}&timeout=10m") as ledger:
+            seal(ledger.store)
     with psycopg.connect(server.conninfo(schema), autocommit=True) as connection:
         # As an old table is: looked through by the server's own housekeeping, and on disk.
         connection.execute("VACUUM ANALYZE")

@@ -24,21 +24,21 @@ def size_of(side: Side, server: RedisServer, records: int) -> Side:
         return side
     try:
         side.round(10)
-        _seal(side)
-        before = _used(server)
+        seal(side)
+        before = used(server)
         side.round(records)
-        _seal(side)
-        return Size(side.name, (_used(server) - before) / records, records=records)
+        seal(side)
+        return Size(side.name, (used(server) - before) / records, records=records)
     finally:
         side.close()
 
 
-def _seal(side: Side) -> None:
+def seal(side: Side) -> None:
     if isinstance(side, Ledgered):
         workload.seal(side.ledger.store)
 
 
-def _used(server: RedisServer) -> int:
+def used(server: RedisServer) -> int:
     with redis.Redis(port=server.port) as client:
         memory: Any = client.info("memory")
         return int(memory["used_memory"]) - sum(int(memory.get(name, 0)) for name in _PASSING)

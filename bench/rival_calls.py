@@ -97,7 +97,53 @@ def powertools(store: str, where: str, asynchronous: bool) -> tuple[Callable[...
     return call, nullcontext
 
 
+def fastapi_idempotency_key(store: str, where: str, asynchronous: bool) -> tuple[Callable[..., Any], Any]:
+    """A request to an application behind its middleware, as bench/edge_sides.py makes it."""
+    assert asynchronous
+    package = import_module("fastapi_idempotency_key")
+    backends = import_module("fastapi_idempotency_key.backends")
+    backend = backends.MemoryBackend() if store == "memory" else backends.SQLiteBackend(where)
+
+    async def application(_: Any, receive: Any, send: Any) -> None:
+        await receive()
+        refund("", 0, "")
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"19")]
+        await send({"type": "http.response.start", "status": 201, "headers": headers})
+        await send({"type": "http.response.body", "body": b'{"charged":1400000}'})
+
+    guarded = package.IdempotencyMiddleware(application, backend=backend)
+
+    async def call(payment_id: str, **_: Any) -> None:
+        async def receive() -> dict[str, Any]:
+            return {
+                "type": "http.request",
+                "body": b'{"order":4711,"amount_minor":1400000}',
+                "more_body": False,
+            }
+
+        async def send(message: dict[str, Any]) -> None:
+            pass
+
+        headers = [
+            (b"host", b"shop"),
+            (b"authorization", b"Bearer of-the-bench"),
+            (b"content-type", b"application/json"),
+            (b"idempotency-key", f"{conversation}:{payment_id}".encode()),
+        ]
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/charges",
+            "query_string": b"",
+            "headers": headers,
+        }
+        await guarded(scope, receive, send)
+
+    return call, nullcontext
+
+
 PACKAGES = {
+    "fastapi-idempotency-key": fastapi_idempotency_key,
     "exactly-once": exactly_once,
     "agent-once": agent_once,
     "idemkit": idemkit,
@@ -132,13 +178,14 @@ def timed(tool: Callable[..., Any], work: str, count: int) -> float:
 
 
 async def atimed(tool: Callable[..., Awaitable[Any]], work: str, count: int, tasks: int) -> float:
-    assert work == "calls"
     each = count // tasks
 
     async def one_after_the_other(first: int) -> None:
         for number in range(first, first + each):
-            await tool(**arguments(number))
+            await tool(**arguments(first if work == "replays" else number))
 
+    if work == "replays":
+        await asyncio.gather(*(tool(**arguments(task * each)) for task in range(tasks)))
     began = perf_counter()
     await asyncio.gather(*(one_after_the_other(task * each) for task in range(tasks)))
     return (perf_counter() - began) / (each * tasks)

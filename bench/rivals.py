@@ -22,6 +22,10 @@ LEAVES_OUT = {
     "exactly-once": "audit events, stored arguments, validation, lease and heartbeat, windows, result types",
     "agent-once": "audit events, stored arguments, validation, lease and heartbeat, result types",
     "idemkit": "audit events, stored arguments, validation; after a crash it runs again",
+    "fastapi-idempotency-key": (
+        "audit events, callers (two with one key meet), bounds on bodies, steps; writes its answer after it "
+        "was sent, and runs again after a crash"
+    ),
     "powertools": "audit events, stored arguments, validation, heartbeat; past its expiry it runs again",
 }
 
@@ -67,25 +71,13 @@ def _name(distribution: Distribution) -> str:
     return name.lower().replace("_", "-")
 
 
-class RivalSide:
-    """Calls (`calls`) or repeats of one call (`replays`) by another package."""
+class ProcessSide:
+    """Calls (`calls`) or repeats of one call (`replays`) in a process that is asked for them by lines."""
 
-    def __init__(self, name: str, package: str, store: str, where: str, work: str, tasks: int) -> None:
+    def __init__(self, name: str, words: list[str], environment: dict[str, str], work: str = "calls") -> None:
         self.name, self._work, self._asked = name, work, 0
-        words = [
-            str(ENVIRONMENT / "bin" / "python"),
-            "-W",
-            "ignore",
-            str(REPOSITORY / "bench/rival_calls.py"),
-        ]
-        # Nothing of ours may reach it: it is measured as it comes.
-        environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         self._process = subprocess.Popen(
-            [*words, package, store, where, str(tasks)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=REPOSITORY
         )
         self._answer()
 
@@ -116,3 +108,14 @@ class RivalSide:
             assert end is not None
             end.close()
         self._process.wait()
+
+
+class RivalSide(ProcessSide):
+    """The same by another package."""
+
+    def __init__(self, name: str, package: str, store: str, where: str, work: str, tasks: int) -> None:
+        python, program = ENVIRONMENT / "bin" / "python", REPOSITORY / "bench/rival_calls.py"
+        words = [str(python), "-W", "ignore", str(program), package, store, where, str(tasks)]
+        # Nothing of ours may reach it: it is measured as it comes.
+        environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        super().__init__(name, words, environment, work)

@@ -8,8 +8,8 @@ import re
 import sqlite3
 import sysconfig
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +39,8 @@ def measure(
     """
     chosen = choose(rows)
     step = _StepCounter(progress or (lambda *_: None), len(chosen) * (2 + _rounds(quick)))
-    with (
-        tempfile.TemporaryDirectory(prefix="semel-bench-", dir=directory or os.getcwd()) as inside,
-        ExitStack() as ending,
-    ):
-        # Servers that may not run as root have to find their own directory inside.
-        os.chmod(inside, 0o711)
-        report = BenchReport(quick, machine(inside))
-        shared = RunResources(Path(inside).resolve(), ending, report.machine)
+    with run_resources(directory) as shared:
+        report = BenchReport(quick, shared.facts)
         missing: set[str | None] = set()
         for experiment, chosen_rows in chosen:
             if experiment.needs in missing:
@@ -57,6 +51,29 @@ def measure(
                 missing.add(experiment.needs)
                 report.left_out.append(f"The rows of {experiment.needs} are left out. {why}")
     return report
+
+
+@contextmanager
+def run_resources(directory: str | None) -> Iterator[RunResources]:
+    """A new directory inside this one, or the current one, and what is known of the machine."""
+    with (
+        tempfile.TemporaryDirectory(prefix="semel-bench-", dir=directory or os.getcwd()) as inside,
+        ExitStack() as ending,
+    ):
+        # Servers that may not run as root have to find their own directory inside.
+        os.chmod(inside, 0o711)
+        yield RunResources(Path(inside).resolve(), ending, machine(inside))
+
+
+def open_sides(experiment: Experiment, quick: bool, shared: RunResources, opened: ExitStack) -> list[Side]:
+    """All of them, also those that say why they are missing; `opened` closes them."""
+    resources = ExperimentResources(shared.directory / experiment.name, quick, shared, opened)
+    resources.directory.mkdir()
+    sides: list[Side] = []
+    for side in experiment.sides(resources):
+        opened.callback(side.close)
+        sides.append(side)
+    return sides
 
 
 def names() -> list[str]:
@@ -97,12 +114,7 @@ def _measure_one(
     count = experiment.quick_operations if report.quick else experiment.operations
     with ExitStack() as opened:
         step(f"{experiment.name}: {experiment.preparing}")
-        resources = ExperimentResources(shared.directory / experiment.name, report.quick, shared, opened)
-        resources.directory.mkdir()
-        sides: list[Side] = []
-        for side in experiment.sides(resources):
-            opened.callback(side.close)
-            sides.append(side)
+        sides = open_sides(experiment, report.quick, shared, opened)
         missing = {side.name: side.why for side in sides if isinstance(side, MissingSide)}
         sides = [side for side in sides if side.name not in missing]
         samples = _samples(sides, count, _rounds(report.quick), lambda: step(experiment.name))

@@ -70,6 +70,11 @@ class PrivateServer(ABC):
                 raise ServerMissing(f"{self.title} does not start: {self._last_words()}")
             SYSTEM.sleep(_PAUSE_S)
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     @abstractmethod
     def _answers(self) -> bool:
         """Whether clients are served."""

@@ -123,16 +123,24 @@ WHERE records.conversation = 'history'
 """
 
 
-def remember_in_bulk(path: str, count: int) -> None:
-    """So many copies of the first settled record and its two events, under keys of their own."""
+def remember_in_bulk(path: str, count: int, *, logged: bool = True) -> None:
+    """So many copies of the first settled record and its two events, under keys of their own.
+
+    Not logged, they take half of the disk on the way, and nobody else may have the file open.
+    """
     connection = sqlite3.connect(path, isolation_level=None)
     try:
+        if not logged:
+            connection.execute("PRAGMA journal_mode = OFF")
+            # 64 MiB: with the usual two, each page goes to the disk and comes back seven times.
+            connection.execute("PRAGMA cache_size = -65536")
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute("BEGIN IMMEDIATE")
         connection.execute(_RECORDS, {"count": count})
         connection.execute(_EVENTS)
         connection.execute("COMMIT")
+        connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     finally:
         connection.close()
