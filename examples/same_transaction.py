@@ -5,8 +5,6 @@ SEMEL_URL='sqlite:///app.db?shared=yes' python same_transaction.py  in yours, or
                                                                     table under a new name, and drops that one
 """
 
-# Semel fills the transaction in, which type checkers cannot see.
-
 from __future__ import annotations
 
 import os

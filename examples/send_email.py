@@ -3,8 +3,6 @@
 python send_email.py
 """
 
-# Semel fills the key in, which type checkers cannot see.
-
 from __future__ import annotations
 
 from typing import Any
