@@ -94,17 +94,21 @@ class AnswerCounters:
 
     def _count_hits(self) -> None:
         # Most replays of a moment are of few records: what is the same for all of them is done once.
-        replays: dict[int, tuple[Record, list[int]]] = {}
-        for _ in range(len(self._hits)):
-            hit, now_us = self._hits.popleft()
-            if isinstance(hit, Record):
-                if id(hit) not in replays:
-                    replays[id(hit)] = hit, []
-                    self._add(_hit(hit), 0, 0)  # counted below; added here, so that events keep their order
-                replays[id(hit)][1].append(now_us)
+        replays: list[tuple[Record, list[int]]] = []
+        times_of: dict[int, list[int]] = {}  # by the address of a record, which `replays` keeps alive
+        hits = self._hits
+        for _ in range(len(hits)):
+            hit, now_us = hits.popleft()
+            times_us = times_of.get(id(hit))
+            if times_us is not None:
+                times_us.append(now_us)
+            elif isinstance(hit, Record):
+                times_us = times_of[id(hit)] = [now_us]
+                replays.append((hit, times_us))
+                self._add(_hit(hit), 0, 0)  # counted below; added here, so that events keep their order
             else:
                 self._add(hit, 1, now_us)
-        for record, times_us in replays.values():
+        for record, times_us in replays:
             self._add(_hit(record), len(times_us), max(times_us))
             self._add_ages(record, times_us)
 

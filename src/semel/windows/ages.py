@@ -83,7 +83,22 @@ class Ages:
 
     def saw(self, times_us: Sequence[int], since_us: int) -> None:
         """Retries came at these times, of a key that has been there since then."""
+        self._saw(times_us, since_us, min(times_us), max(times_us))
+
+    def met(self, times_us: Sequence[int], settled_us: int, ends_us: int | None) -> None:
+        """Retries came at these times, of a key whose window reaches from `settled_us` to `ends_us`."""
         first_us, last_us = min(times_us), max(times_us)
+        self._saw(times_us, settled_us, first_us, last_us)
+        late, length_us = 0, None
+        if ends_us is not None:
+            length_us = ends_us - settled_us
+            late_from_us = ends_us - length_us // _LATE_PART
+            if last_us >= late_from_us:
+                late = sum(time_us >= late_from_us for time_us in times_us)
+        self._meet(length_us, Met(len(times_us), late, last_us))
+
+    def _saw(self, times_us: Sequence[int], since_us: int, first_us: int, last_us: int) -> None:
+        # Retries of a moment are mostly of one age: then nobody looks at each.
         bound_us = bound_above(last_us - since_us)
         if bound_us == bound_above(first_us - since_us):
             self.counts[bound_us] = self.counts.get(bound_us, 0) + len(times_us)
@@ -92,16 +107,6 @@ class Ages:
                 bound_us = bound_above(time_us - since_us)
                 self.counts[bound_us] = self.counts.get(bound_us, 0) + 1
         self._span(first_us, last_us)
-
-    def met(self, times_us: Sequence[int], settled_us: int, ends_us: int | None) -> None:
-        """Retries came at these times, of a key whose window reaches from `settled_us` to `ends_us`."""
-        self.saw(times_us, settled_us)
-        late, length_us = 0, None
-        if ends_us is not None:
-            length_us = ends_us - settled_us
-            late_from_us = ends_us - length_us // _LATE_PART
-            late = sum(time_us >= late_from_us for time_us in times_us)
-        self._meet(length_us, Met(len(times_us), late, max(times_us)))
 
     def absorb(self, other: Ages) -> None:
         """What the other counted is counted here too."""
