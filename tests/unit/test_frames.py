@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import traceback
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -150,6 +151,33 @@ def test_what_a_store_says_is_shown_as_a_whole(shaky, flaky):
     with a_step(shaky), pytest.raises(semel.errors.StoreUnavailable) as raised:
         pay("ann")
     assert shown(raised.value)[1] <= 3
+
+
+@dataclass(frozen=True)
+class Sealed(Exception):
+    """Nothing can be assigned to it, its traceback neither."""
+
+    code: str
+
+
+@pytest.mark.parametrize(
+    ("said", "raised"),
+    [
+        ({"raises": (Sealed,)}, Sealed),
+        ({"refused": (Sealed,)}, Sealed),
+        ({"transient": (Sealed,)}, semel.errors.OutcomeUnknown),
+        ({}, semel.errors.EffectFailed),
+        ({"class_": "read"}, Sealed),
+    ],
+)
+def test_an_exception_that_nobody_can_assign_to_is_raised_all_the_same(ledger, way, said, raised):
+    @way.tool(**said)
+    def pay(to: str) -> int:
+        return deeper(Sealed("no-funds"))
+
+    with a_step(ledger):
+        for _ in range(2):
+            assert type(caught(way, pay, "ann")) is raised
 
 
 def test_the_exception_keeps_no_frame_of_ours_alive(ledger, way):

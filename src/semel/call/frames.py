@@ -54,4 +54,5 @@ def _leave(error: BaseException, entries: list[TracebackType]) -> None:
     """Only these are left of its traceback."""
     for number, entry in enumerate(entries):
         entry.tb_next = entries[number + 1] if number + 1 < len(entries) else None
-    error.__traceback__ = entries[0] if entries else None
+    # Past the class's own `__setattr__`: an exception that is a frozen dataclass lets nobody assign.
+    BaseException.with_traceback(error, entries[0] if entries else None)
