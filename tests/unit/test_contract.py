@@ -172,6 +172,8 @@ def has_an_odd_default(amount: int = "many") -> None: ...  # type: ignore[assign
         ({"window": "a while"}, refund, "window"),
         ({"window": "forever"}, refund, "window"),
         ({"lease": "0s"}, refund, "lease"),
+        ({"backoff": "a while"}, refund, "'exponential'"),
+        ({"backoff": None}, refund, "'exponential'"),
         ({"wait": timedelta(0)}, refund, "wait"),
         ({"transient": ("UpstreamTimeout",)}, refund, "exception classes"),
         ({"refused": (int,)}, refund, "exception classes"),

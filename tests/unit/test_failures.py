@@ -2,8 +2,10 @@
 
 from decimal import Decimal
 from itertools import pairwise
+from typing import Annotated
 
 import pytest
+from pydantic import AfterValidator
 
 import semel
 from semel.contract.result import ToolResult
@@ -317,6 +319,37 @@ def test_the_pause_between_two_entries_is_the_declared_one(ledger, clock, backof
     with a_step(ledger), pytest.raises(UpstreamUnavailable):
         pay("a")
     assert [later - sooner for sooner, later in pairwise(at)] == pytest.approx(pauses)
+
+
+def test_a_pause_that_cannot_be_told_leaves_the_call_in_doubt(way, ledger):
+    def backoff(entry: int) -> float:
+        raise ZeroDivisionError
+
+    @way.tool(transient=(UpstreamTimeout,), attempts=3, backoff=backoff, downstream_window="1h")
+    def pay(to: str, key: semel.Key) -> None:
+        raise UpstreamTimeout
+
+    with a_step(ledger), pytest.raises(UpstreamUnavailable):
+        way.call(pay, "a")
+    assert state(ledger) == "in_doubt"
+
+
+def test_arguments_that_no_longer_fit_before_a_further_try_leave_the_call_in_doubt(way, ledger):
+    """What was accepted may depend on the time; the first entry may have landed all the same."""
+    ran: list[str] = []
+
+    def before_noon(text: str) -> str:
+        assert not ran, "it is past noon"
+        return text
+
+    @way.tool(transient=(UpstreamTimeout,), attempts=3, backoff="1ms", downstream_window="1h")
+    def pay(to: Annotated[str, AfterValidator(before_noon)], key: semel.Key) -> None:
+        ran.append(to)
+        raise UpstreamTimeout
+
+    with a_step(ledger), pytest.raises(UpstreamUnavailable):
+        way.call(pay, "a")
+    assert (len(ran), state(ledger)) == (1, "in_doubt")
 
 
 @pytest.mark.parametrize(

@@ -471,13 +471,23 @@ def _further_tries(
     """The tool's value after a first try that failed transiently; with the same key and arguments."""
     tries = 1
     while tries < contract.attempts:
-        pause_s = contract.backoff_s(tries, chance())
+        try:
+            pause_s = contract.backoff_s(tries, chance())
+        except Exception as wrong:
+            log.error(
+                "semel: backoff= of %s ended with %s: no further try", contract.name, type(wrong).__name__
+            )
+            break
         if not may_enter_at((yield ELAPSED) + pause_s):
             break
         yield Pause(pause_s)
         tries += 1
         try:
-            return (yield anew())
+            entering = anew()
+        except errors.InvalidArguments:
+            break  # what was accepted before the pause no longer is, a time in the future say
+        try:
+            return (yield entering)
         except contract.transient as again:
             if isinstance(again, contract.refused):
                 raise

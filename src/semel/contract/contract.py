@@ -227,6 +227,16 @@ class Contract:
             raise self._error(f"on_unknown is one of {', '.join(POLICIES)}, not {declared.on_unknown!r}.")
         if not isinstance(declared.attempts, int) or declared.attempts < 1:
             raise self._error(f"attempts is a whole number from 1, not {declared.attempts!r}.")
+        self._check_backoff()
+
+    def _check_backoff(self) -> None:
+        backoff = self.declared.backoff
+        if callable(backoff) or backoff == "exponential":
+            return
+        try:
+            microseconds(backoff, "backoff")
+        except ValueError as wrong:
+            raise self._error(f"{wrong}; it may also be 'exponential' or a function.") from None
 
     def _check_raises(self) -> None:
         for kind in self.raises:
