@@ -26,7 +26,7 @@ from semel.contract.transaction import Transaction
 from semel.errors import ContractError, StoreUnavailable
 from semel.kernel.clock import SYSTEM, Clock
 from semel.kernel.limits import SETTLE_WAIT_S
-from semel.kernel.record import Address, Command, Record, Reply, State
+from semel.kernel.record import Address, Command, Record, Reply, State, closed, effective_state
 from semel.kernel.waiting import Flag, inside
 
 T = TypeVar("T")
@@ -51,6 +51,19 @@ class ListRecords(Query[Sequence[Record]]):
     tool: str | None = None
     before: tuple[int, str] | None = None  # created_at, id
     limit: int = 50
+
+    def wants(self, record: Record, now_us: int) -> bool:
+        """Whether this is one of the records that are asked for, at this time."""
+        at = record.request.at
+        return (
+            self.tenant in (None, at.tenant)
+            and self.scope in (None, at.scope)
+            and self.key in (None, at.key)
+            and self.tool in (None, record.request.tool)
+            and (not self.states or effective_state(record, now_us) in self.states)
+            and (self.before is None or (record.created_at, record.request.id) < self.before)
+            and not closed(record, now_us)
+        )
 
 
 @dataclass(frozen=True, slots=True)

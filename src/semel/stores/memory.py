@@ -129,7 +129,7 @@ class MemoryStore(Store):
     def _list(self, query: ListRecords) -> Sequence[Record]:
         now_us = self.clock.now_us()
         among = self._unsettled if unsettled_only(query.states) else self._records
-        records = [record for record in among.values() if _fits(record, query, now_us)]
+        records = [record for record in among.values() if query.wants(record, now_us)]
         records.sort(key=_age, reverse=True)
         return records[: query.limit]
 
@@ -222,23 +222,10 @@ class MemoryStore(Store):
         counts = Counter(
             Whose(record.request.at.tenant, record.request.tool, effective_state(record, now_us))
             for record in self._unsettled.values()
-            if _fits(record, chosen, now_us)
+            if chosen.wants(record, now_us)
         )
         return dict(counts)
 
 
 def _age(record: Record) -> tuple[int, str]:
     return record.created_at, record.request.id
-
-
-def _fits(record: Record, query: ListRecords, now_us: int) -> bool:
-    at = record.request.at
-    return (
-        query.tenant in (None, at.tenant)
-        and query.scope in (None, at.scope)
-        and query.key in (None, at.key)
-        and query.tool in (None, record.request.tool)
-        and (not query.states or effective_state(record, now_us) in query.states)
-        and (query.before is None or _age(record) < query.before)
-        and not closed(record, now_us)
-    )

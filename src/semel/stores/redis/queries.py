@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from semel.audit import events
 from semel.audit.events import Event, Seal
 from semel.errors import StoreCorrupt
-from semel.kernel.record import Address, Record, State, closed, effective_state, unsettled_only
+from semel.kernel.record import Address, Record, State, effective_state, unsettled_only
 from semel.stores.base import (
     AppendEvents,
     CountRecords,
@@ -152,7 +152,7 @@ def _listed(translator: Translator, query: ListRecords, now_us: int, tenant: byt
         answers = yield [plain(lane, b"MGET", *_keys(lane, page)) for lane, page in full]
         tops = {}
         for (lane, page), data in zip(full, answers, strict=True):
-            fitting = [record for record in _present(data) if _wanted(record, query, now_us)]
+            fitting = [record for record in _present(data) if query.wants(record, now_us)]
             records += fitting
             last = page[-1][len(tenant) : len(tenant) + _TIME_BYTES]
             if len(page) == size and (len(fitting) < query.limit or page[0][len(tenant) :].startswith(last)):
@@ -161,16 +161,12 @@ def _listed(translator: Translator, query: ListRecords, now_us: int, tenant: byt
                 rest = plain(lane, b"ZREVRANGEBYLEX", lane.list, b"(" + page[-1], b"[" + tenant + last)
                 (same,) = yield [rest]
                 others = yield from _read(lane, [member[-lane.digest_bytes :] for member in same])
-                records += [record for record in others if _wanted(record, query, now_us)]
+                records += [record for record in others if query.wants(record, now_us)]
     return records
 
 
 def _selective(query: ListRecords) -> bool:
     return bool(query.states or query.key or query.tool or query.scope)
-
-
-def _wanted(record: Record, query: ListRecords, now_us: int) -> bool:
-    return _fits(record, query, now_us) and _older(record, query)
 
 
 def _top(query: ListRecords, tenant: bytes) -> bytes:
@@ -252,7 +248,7 @@ def _in_pages(lane: LaneKeys, query: ListRecords, now_us: int, tenant: str, open
             if oldest is not None and page.high < oldest:
                 return records
             on_page = yield from _read(lane, page.digests)
-            records += [record for record in on_page if _wanted(record, query, now_us)]
+            records += [record for record in on_page if query.wants(record, now_us)]
         if number < open_page.lowest:
             return records
         stop = max(open_page.lowest - 1, number - _PAGES)
@@ -328,7 +324,7 @@ def _under_way(translator: Translator, query: ListRecords, now_us: int) -> Askin
                 start += size
                 digests = (yield from _on_pages(lane, page)) if key == lane.pages else page
                 for record in (yield from _read(lane, digests)):
-                    if record.state is State.PENDING and _wanted(record, query, now_us):
+                    if record.state is State.PENDING and query.wants(record, now_us):
                         records[record.request.at] = record
     return records
 
@@ -365,10 +361,6 @@ def _read(lane: LaneKeys, digests: list[bytes]) -> Asking:
         return []
     (answers,) = yield [plain(lane, b"MGET", *map(lane.record, digests))]
     return list(_present(answers))
-
-
-def _older(record: Record, query: ListRecords) -> bool:
-    return query.before is None or (record.created_at, record.request.id) < query.before
 
 
 def _make_whole(translator: Translator) -> Asking:
@@ -415,18 +407,6 @@ def _keys(lane: LaneKeys, page: list[bytes]) -> list[bytes]:
 
 def _present(answers: list[bytes | None]) -> Iterator[Record]:
     return (record_of(data) for data in answers if data is not None)
-
-
-def _fits(record: Record, query: ListRecords, now_us: int) -> bool:
-    at = record.request.at
-    return (
-        query.tenant in (None, at.tenant)
-        and query.scope in (None, at.scope)
-        and query.key in (None, at.key)
-        and query.tool in (None, record.request.tool)
-        and (not query.states or effective_state(record, now_us) in query.states)
-        and not closed(record, now_us)
-    )
 
 
 def find_record(translator: Translator, query: FindRecord) -> Asking:
