@@ -1,8 +1,10 @@
 """The store on a Redis server, or spread over a Redis Cluster.
 
 store        what callers see                     commands     commands as script calls, answers as replies
-queries      questions, written once              packing      records, events, seals, documents as bytes
-documents    documents, written once              scripts      steps/*.lua, one atomic step each
+records      lists of records, and one by its id  packing      records, events, seals, documents as bytes
+book         the pages on which they are listed   scripts      steps/*.lua, one atomic step each
+event_log    events and seals                     sweep        what lapsed, what is closed, what is too old
+documents    documents                            queries      what all that is asked has in common
 thread_connections, connection_pool   of threads, one each; what they ask: thread_requests
 loop_connections                      of event loops, shared by their tasks
 sentinel     which server is the primary now

@@ -16,7 +16,7 @@ from semel.kernel.clock import SYSTEM, Clock
 from semel.kernel.record import Address, Command, Look, Reply
 from semel.kernel.waiting import alone, entering, inside
 from semel.stores.base import Finding, Query, Store
-from semel.stores.redis import documents, opening, queries, settings, trouble
+from semel.stores.redis import documents, event_log, opening, records, settings, sweep, trouble
 from semel.stores.redis.commands import Request, Translator, address_of
 from semel.stores.redis.connection_pool import ConnectionPool
 from semel.stores.redis.deferred import DeferredCommands
@@ -30,7 +30,7 @@ from semel.stores.redis.watcher import RedisWatcher
 
 T = TypeVar("T")
 
-_ANSWERS = {**queries.ANSWERS, **documents.ANSWERS}
+_ANSWERS = {**records.ANSWERS, **event_log.ANSWERS, **sweep.ANSWERS, **documents.ANSWERS}
 
 
 class RedisStore(Store):
