@@ -19,7 +19,7 @@ from bench.redis_memory import seal, used
 from bench.run import run_resources
 from bench.servers import RedisServer
 from bench.sides import SyncCalls
-from semel.stores.redis import packing
+from semel.stores.redis import packed_records
 
 RECORDS = 20_000
 PREFIX = "sizes"
@@ -39,9 +39,9 @@ def by_key(client: Any, records: int) -> Counter[str]:
 
 def by_field(data: bytes) -> dict[str, int]:
     """The bytes of a plain record, all of them."""
-    record = packing.record_of(data)
+    record = packed_records.record_of(data)
     request = record.request
-    terms = packing.packed_terms(request.terms, request.job_id)
+    terms = packed_records.packed_terms(request.terms, request.job_id)
     texts = (
         *request.at[:2],
         request.tool,

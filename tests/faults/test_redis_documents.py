@@ -20,7 +20,8 @@ from semel.stores.base import AppendEvents, FindRecord, ReadEvents, SealEvents, 
 from semel.stores.documents import Capacity, Commit, Count, Document, Draft, Entry, Fetch, Scan, Tenants
 from semel.stores.redis.commands import lane
 from semel.stores.redis.nodes import slot_of
-from semel.stores.redis.packing import digest_of, document_digest, tenant_digest
+from semel.stores.redis.packed_documents import document_digest, tenant_digest
+from semel.stores.redis.packing import digest_of
 from semel.stores.urls import open_store
 from tests.commands import AT, SECOND, A, claim, look, settle
 from tests.fake_clock import FakeClock

@@ -14,8 +14,11 @@ from tests.missing import library
 library("hiredis")
 
 from semel.stores.redis import scripts, trouble  # noqa: E402
+from semel.stores.redis.first_form import event_body  # noqa: E402
 from semel.stores.redis.options import Node, RedisOptions, read  # noqa: E402
-from semel.stores.redis.packing import body_of, digest_of, event_body, event_of, seal_of  # noqa: E402
+from semel.stores.redis.packed_events import event_of, seal_of  # noqa: E402
+from semel.stores.redis.packed_records import body_of  # noqa: E402
+from semel.stores.redis.packing import digest_of  # noqa: E402
 
 
 def said(url: str) -> RedisOptions:

@@ -1,10 +1,11 @@
 """The store on a Redis server, or spread over a Redis Cluster.
 
 store        what callers see                     commands     commands as script calls, answers as replies
-records      lists of records, and one by its id  packing      records, events, seals, documents as bytes
-book         the pages on which they are listed   scripts      steps/*.lua, one atomic step each
+records      lists of records, and one by its id  book         the pages on which they are listed
 event_log    events and seals                     sweep        what lapsed, what is closed, what is too old
 documents    documents                            queries      what all that is asked has in common
+packed_records, packed_events, packed_documents   as bytes; first_form: as older releases wrote them
+packing      what bytes have in common            scripts      steps/*.lua, one atomic step each
 thread_connections, connection_pool   of threads, one each; what they ask: thread_requests
 loop_connections                      of event loops, shared by their tasks
 sentinel     which server is the primary now

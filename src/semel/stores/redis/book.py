@@ -6,11 +6,20 @@ own.
 
 from __future__ import annotations
 
+import struct
+from typing import NamedTuple
+
+from semel.errors import StoreCorrupt
 from semel.kernel.record import Record
 from semel.stores.base import ListRecords
 from semel.stores.redis.commands import LaneKeys, Translator
-from semel.stores.redis.packing import BookPage, page_name, page_named, page_of
+from semel.stores.redis.packing import LENGTH
 from semel.stores.redis.queries import PAGE, Asking, checked, marks, plain, read_records
+
+# How many records a page of the book has (steps/record.lua says the same).
+PAGE_RECORDS = 16
+
+_PAGE = struct.Struct(">IIIQBQ")
 
 # Pages of a tenant's book read in one go: as many records.
 PAGES = 32
@@ -125,3 +134,41 @@ def pages_named(lane: LaneKeys, names: list[bytes]) -> Asking:
             if page.number == page_named(name)[1]:
                 pages[name] = page
     return pages
+
+
+# --- a page as it is stored -------------------------------------------------------------------------
+
+
+class BookPage(NamedTuple):
+    """What stands on one page of a tenant's book, and what is known of the others."""
+
+    number: int
+    lowest: int  # of the page that is being filled: no page has a lower number
+    back: int  # and this one the highest whose records' times are not in their order
+    high: int  # the latest time at which something up to here was created
+    entries: bytes
+    digests: list[bytes]
+    name: bytes  # if it is known
+
+
+def page_of(data: bytes, digest_bytes: int, name: bytes = b"") -> BookPage:
+    try:
+        number, lowest, back, _, _, high = _PAGE.unpack_from(data)
+    except struct.error as error:
+        raise StoreCorrupt("A list of records is damaged.") from error
+    entries = data[_PAGE.size :]
+    if len(entries) % digest_bytes:
+        raise StoreCorrupt("A list of records is damaged.")
+    starts = range(0, len(entries), digest_bytes)
+    digests = [entries[start : start + digest_bytes] for start in starts]
+    return BookPage(number, lowest, back, high, entries, digests, name)
+
+
+def page_name(tenant: str, number: int) -> bytes:
+    return tenant.encode() + b"\xff" + LENGTH.pack(number)
+
+
+def page_named(name: bytes) -> tuple[str, int]:
+    """Whose page this is, and which."""
+    tenant, number = name[:-5], name[-4:]
+    return tenant.decode(), int.from_bytes(number, "big")

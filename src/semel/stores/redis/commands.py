@@ -27,8 +27,9 @@ from semel.kernel.record import (
     new,
 )
 from semel.stores.base import Store
-from semel.stores.redis import scripts
-from semel.stores.redis.packing import body_of, digest_of, old_parts_of, record_of, time
+from semel.stores.redis import first_form, scripts
+from semel.stores.redis.packed_records import body_of, record_of
+from semel.stores.redis.packing import digest_of, time
 from semel.stores.redis.scripts import CODES, Script
 
 Arguments = tuple[bytes, ...]
@@ -133,7 +134,7 @@ def _claim(command: Claim) -> Arguments:
 def _first_form_claim(command: Claim) -> Arguments:
     """The same for a store that other releases may have open, too."""
     request = command.request
-    body = old_parts_of(request)
+    body = first_form.parts_of(request)
     return command.token, time(command.lease_us), _flag(command.waiting), b"", b"", b"", body
 
 

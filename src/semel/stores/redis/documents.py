@@ -28,18 +28,18 @@ from semel.stores.documents import (
 )
 from semel.stores.redis import scripts, trouble
 from semel.stores.redis.commands import Arguments, LaneKeys, Request, Translator
-from semel.stores.redis.packing import (
-    digest_of,
+from semel.stores.redis.first_form import event_body
+from semel.stores.redis.packed_documents import (
     document_bytes,
     document_digest,
     document_of,
-    event_body,
     member_of,
     packed_entry,
     packed_index,
     packed_score,
     tenant_digest,
 )
+from semel.stores.redis.packing import digest_of
 from semel.stores.redis.queries import Asking
 
 # Documents read in one go while an index is scanned: of usual ones a megabyte or so.

@@ -10,16 +10,10 @@ from semel.errors import StoreCorrupt
 from semel.stores.base import AppendEvents, ReadEvents, ReadSeals, SealEvents
 from semel.stores.redis import scripts, trouble
 from semel.stores.redis.commands import LaneKeys, Request, Translator
-from semel.stores.redis.packing import (
-    completed,
-    digest_of,
-    event_body,
-    event_of,
-    link_of,
-    refers,
-    seal_body,
-    seal_of,
-)
+from semel.stores.redis.first_form import event_body
+from semel.stores.redis.packed_events import completed, event_of, refers, seal_body, seal_of
+from semel.stores.redis.packed_records import link_of
+from semel.stores.redis.packing import digest_of
 from semel.stores.redis.queries import PAGE, TIME_BYTES, Asking, checked, entries_of_id, marks, plain
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from semel.kernel.record import Record
 from semel.stores.redis import trouble
 from semel.stores.redis.commands import LaneKeys, Request, Translator
-from semel.stores.redis.packing import id_fields, record_of
+from semel.stores.redis.packed_records import id_fields, record_of
 
 Asking = Generator[list[Request], list[Any], Any]
 

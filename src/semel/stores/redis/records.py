@@ -11,7 +11,8 @@ from semel.kernel.record import Address, Record, State, effective_state, unsettl
 from semel.stores.base import CountRecords, CountUnsettled, FindRecord, ListRecords, Whose
 from semel.stores.redis import book, scripts, trouble
 from semel.stores.redis.commands import LaneKeys, Request, Translator
-from semel.stores.redis.packing import record_of, tenant_of, tenant_prefix, time
+from semel.stores.redis.packed_records import record_of
+from semel.stores.redis.packing import tenant_of, tenant_prefix, time
 from semel.stores.redis.queries import (
     PAGE,
     TIME_BYTES,

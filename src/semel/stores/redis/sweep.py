@@ -10,7 +10,9 @@ from semel.audit.events import Seal
 from semel.stores.base import Sweep, Swept
 from semel.stores.redis import book, event_log, scripts, trouble
 from semel.stores.redis.commands import LaneKeys, Request, Translator
-from semel.stores.redis.packing import PAGE_RECORDS, end_of, id_fields, page_named, refers, seal_of, time
+from semel.stores.redis.packed_events import refers, seal_of
+from semel.stores.redis.packed_records import end_of, id_fields
+from semel.stores.redis.packing import time
 from semel.stores.redis.queries import Asking, checked, marks, plain, store_time
 from semel.stores.redis.scripts import Script
 
@@ -36,7 +38,7 @@ def sweep(translator: Translator, query: Sweep) -> Asking:
     """The answer, and the digests of what lapsed, so that who waits here can be woken."""
     now_us = yield from store_time(translator, translator.lanes[0])
     lanes, limit = translator.lanes, query.limit
-    sizes = (limit, limit // PAGE_RECORDS + 1)
+    sizes = (limit, limit // book.PAGE_RECORDS + 1)
     indexes = [(lane, *index) for lane in lanes for index in book.indexes(lane, *sizes)]
     filed = [request for lane, key, size in indexes for request in _filed(lane, key, size, b"%d" % now_us)]
     answers = checked(translator, lanes, (yield [*marks(lanes), *filed]))
@@ -94,7 +96,7 @@ def _file_pages(translator: Translator, due: list[DuePage]) -> Asking:
         pages = yield from book.pages_named(lane, names)
         requests = []
         for name in names:
-            tenant, number = page_named(name)
+            tenant, number = book.page_named(name)
             page = pages.get(name)
             digests, entries = (page.digests, page.entries) if page else ([], b"")
             keys = (lane.lane, lane.book, lane.pages, *map(lane.record, digests))

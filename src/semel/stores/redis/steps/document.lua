@@ -3,7 +3,7 @@
 -- KEYS  1 lane     hash: `id` of the store, `commits` how many there were, `seq` of the newest event, `bytes:` and a
 --                  tenant: of its documents' bodies; the tenant's keys are of this lane
 --       2... the step's own; those that several steps have:
---         document   the packed document: what stands in semel.stores.redis.packing
+--         document   the packed document: what stands in semel.stores.redis.packed_documents
 --         indexes    sorted set, all scores 0, one of a tenant: index, score, id
 --         heads      sorted set, all scores 0, one of a lane: index, the lowest score that a tenant has in it, tenant
 -- ARGV  1 the store's id   2 how many commits the caller has seen   3 the time, or nothing: the server's own

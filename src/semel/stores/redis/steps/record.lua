@@ -24,8 +24,8 @@
 -- once; KEYS and ARGV are those of the step that runs, and one step runs at a time.
 -- A step checks everything before its first write: Lua does not roll back. Times are 8 bytes, big-endian: a
 -- double would lose digits beyond 2^53.
--- Records and events have two forms, which semel.stores.redis.packing describes. A record is written in the form in
--- which it was found: whoever made it may still run, and read no other.
+-- Records and events have two forms, which packed_records, packed_events and first_form describe. A record is written in
+-- the form in which it was found: whoever made it may still run, and read no other.
 -- Errors: SEMELEMPTY, SEMELLOST the data went missing; SEMELCORRUPT this record is damaged.
 
 local WAITING, PENDING, IN_DOUBT, DONE = CODES.waiting, CODES.pending, CODES.in_doubt, CODES.done
