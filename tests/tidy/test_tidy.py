@@ -30,7 +30,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("ledger.sweep", "ledger.keeper", "ledger.records", "ledger.explain", "ledger.closing"),
     ("call.step", "ledger"),
     ("call.guarded_call",),
-    ("call.guard", "ledger.probing"),
+    ("call.claiming", "call.settling"),
+    ("call.doubt", "call.failing", "ledger.probing"),
+    ("call.question",),
+    ("call.guard",),
     ("call",),
     ("audit", "ledger.doctor", "windows.advice"),
     # What is above does without runs; what it needs to know of them the next row but one hands over.

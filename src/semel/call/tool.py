@@ -8,9 +8,11 @@ from typing import Any, cast
 from semel import errors
 from semel.call.drive import Unrecorded, adrive, current_call, drive
 from semel.call.ending import tell
-from semel.call.guard import guarded, in_doubt_error, put_question, unrecorded
+from semel.call.guard import guarded, unrecorded
 from semel.call.guarded_call import Call
 from semel.call.outcome import cleaned, error_text, replayed_value
+from semel.call.question import put_question
+from semel.call.settling import in_doubt_error
 from semel.call.step import Visit, current_visit
 from semel.call.unfinished import Action, Watched
 from semel.contract.contract import Contract

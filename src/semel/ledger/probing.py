@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from semel.call.guard import resolution
+from semel.call.doubt import resolution
 from semel.contract.contract import Contract
 from semel.contract.result import CannotTell
 from semel.errors import ContractError, SemelError, StoreUnavailable
