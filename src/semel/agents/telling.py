@@ -41,7 +41,7 @@ def is_told(text: str) -> bool:
     return text.partition(":")[0] in BY_CODE
 
 
-def is_unfinished(told: str) -> bool:
+def is_unfinished(message: str) -> bool:
     """Whether a message that `tell` made says that its action has not come to an end."""
-    code = told.partition(":")[0]
+    code = message.partition(":")[0]
     return code in _IN_DOUBT or (code in BY_CODE and BY_CODE[code].retriable)

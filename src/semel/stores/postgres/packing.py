@@ -84,10 +84,6 @@ def numbers(values: Sequence[int | None]) -> bytes:
     return _array(_INT8, [number(value) for value in values])
 
 
-def truths(values: Sequence[bool]) -> bytes:
-    return _array(_BOOL, [truth(value) for value in values])
-
-
 def binaries(values: Sequence[bytes | None]) -> bytes:
     return _array(_BYTEA, values)
 

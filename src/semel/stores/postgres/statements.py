@@ -50,15 +50,15 @@ def step(name: str) -> Statement:
 
 def command_step(name: str) -> CommandStep:
     text = _read("steps", name)
-    asked = _ASKED.search(text)
-    assert asked is not None, f"{name}.sql does not say what it asks for"
-    columns = [column.split() for column in asked[1].split(",")]
+    match = _ASKED.search(text)
+    assert match is not None, f"{name}.sql does not say what it asks for"
+    columns = [column.split() for column in match[1].split(",")]
     types = tuple(type_ for _, type_ in columns)
     values = ", ".join(f"${place}::{type_} AS {name}" for place, (name, type_) in enumerate(columns, _FIRST))
     arrays = ", ".join(f"${place}::{type_}[]" for place, type_ in enumerate(types, _FIRST))
     names = ", ".join(name for name, _ in columns)
-    one = text.replace(asked[0], f"NOT MATERIALIZED (SELECT {values})")
-    many = text.replace(asked[0], f"MATERIALIZED (SELECT * FROM unnest({arrays}) AS a ({names}))")
+    one = text.replace(match[0], f"NOT MATERIALIZED (SELECT {values})")
+    many = text.replace(match[0], f"MATERIALIZED (SELECT * FROM unnest({arrays}) AS a ({names}))")
     request = f"${_FIRST + len(columns)}::bigint"
     return CommandStep(
         Statement(name.encode(), _answered(one, "parts/one", request)),
