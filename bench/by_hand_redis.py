@@ -51,7 +51,9 @@ class RequestWriter:
             at, token = Address("default", "tool", key_of(number)), owner.token(SYSTEM)
             settle = Settle(at, token, State.DONE, OUTCOME, WINDOW_US)
             claim = Claim(call_request(at, token), token, LEASE_US)
-            self._translator.hold(claim, apply(None, claim, 0))
+            claimed = apply(None, claim, 0)
+            assert claimed is not None
+            self._translator.claimed.keep(claimed)
             yield CallRequests(self._words(claim), self._words(settle))
         self._made += count
 

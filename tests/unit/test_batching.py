@@ -13,7 +13,8 @@ from semel.errors import SemelError, StoreUnavailable
 from semel.kernel.record import apply
 from semel.kernel.waiting import Flag, on_main_thread
 from semel.stores.base import Waiters
-from semel.stores.batching import BATCH_MAX, Batcher, ClaimedRecords, QueuedCommand
+from semel.stores.batching import BATCH_MAX, Batcher, QueuedCommand
+from semel.stores.claimed_records import ClaimedRecords
 from tests.commands import claim
 from tests.faults.interrupting import Moment, interrupted_at, moments_of
 

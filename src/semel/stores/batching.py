@@ -23,16 +23,11 @@ from collections import deque
 from typing import Any, Generic, TypeVar
 
 from semel.errors import SemelError, StoreUnavailable
-from semel.kernel.record import Record
 from semel.kernel.waiting import ServingThread, WaitingThreads, alone, inside, on_main_thread
 from semel.stores.base import Waiters, store_closed
 
 # Four times what 64 callers reach: beyond that a batch's fixed cost no longer shows, and latency does.
 BATCH_MAX = 128
-
-# Records of claims that this process made and has not settled yet: enough for its running tools. Large
-# arguments are not worth the memory: reading them back costs less than they do.
-_CLAIMED_MAX, _CLAIMED_BYTES_MAX = 1_024, 4_096
 
 
 class QueuedCommand:
@@ -336,19 +331,3 @@ def _arrive(commands: list[Any]) -> None:
             queued.future.set_exception(queued.error)
         else:
             queued.future.set_result(queued.answer)
-
-
-class ClaimedRecords(dict[bytes, Record]):
-    """Records that this process claimed and has not settled yet, by their token: they need not be read back.
-
-    What a settlement takes over from the record before it changes only together with token and fence.
-    """
-
-    def keep(self, record: Record) -> None:
-        if len(record.request.arguments) <= _CLAIMED_BYTES_MAX:
-            self[record.token] = record
-            if len(self) > _CLAIMED_MAX:
-                try:
-                    del self[next(iter(self))]
-                except (KeyError, RuntimeError, StopIteration):
-                    pass  # another thread changed it meanwhile; one too many does no harm

@@ -23,7 +23,8 @@ from semel.kernel.record import (
     Settle,
     apply,
 )
-from semel.stores.batching import ClaimedRecords, QueuedCommand
+from semel.stores.batching import QueuedCommand
+from semel.stores.claimed_records import ClaimedRecords
 from semel.stores.documents import Commit
 from semel.stores.postgres import statements as sql
 from semel.stores.postgres.documents import size_of, turn_of

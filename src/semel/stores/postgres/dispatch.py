@@ -15,7 +15,8 @@ from typing import Any
 from semel.errors import SemelError
 from semel.kernel.clock import SYSTEM
 from semel.stores.base import Waiters
-from semel.stores.batching import BATCH_MAX, Batcher, ClaimedRecords
+from semel.stores.batching import BATCH_MAX, Batcher
+from semel.stores.claimed_records import ClaimedRecords
 from semel.stores.documents import Commit
 from semel.stores.postgres import trouble
 from semel.stores.postgres.commands import Commands, CommandToSend

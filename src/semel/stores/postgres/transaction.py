@@ -10,7 +10,7 @@ from semel.contract.transaction import End, Transaction, TransactionBroken
 from semel.kernel.record import Reply, Settle
 from semel.kernel.waiting import entering, within
 from semel.stores.base import Waiters
-from semel.stores.batching import ClaimedRecords
+from semel.stores.claimed_records import ClaimedRecords
 from semel.stores.postgres import statements as sql
 from semel.stores.postgres import trouble
 from semel.stores.postgres.commands import Commands, CommandToSend

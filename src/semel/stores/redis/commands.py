@@ -27,6 +27,7 @@ from semel.kernel.record import (
     new,
 )
 from semel.stores.base import Store
+from semel.stores.claimed_records import ClaimedRecords
 from semel.stores.redis import first_form, scripts
 from semel.stores.redis.packed_records import body_of, record_of
 from semel.stores.redis.packing import digest_of, time
@@ -117,11 +118,6 @@ def _outcome(outcome: bytes | None) -> Arguments:
 
 def _look(_: Look) -> Arguments:
     return ()
-
-
-# Records of claims that this process made and has not settled yet: enough for its running tools. Large
-# arguments are not worth the memory.
-_HELD_MAX, _HELD_BYTES_MAX = 1_024, 4_096
 
 
 def _claim(command: Claim) -> Arguments:
@@ -220,7 +216,7 @@ class Translator:
         ]
         self._seen = [0] * lanes
         self._commits_seen = [0] * lanes
-        self._held: dict[bytes, Record] = {}
+        self.claimed = ClaimedRecords()
         self._numbers = itertools.count(1)
 
     @property
@@ -247,7 +243,7 @@ class Translator:
         return self.step(script, digest_of(address_of(command)), arguments(command))
 
     def _held_for(self, command: Settle) -> Record | None:
-        held = self._held.get(command.token)
+        held = self.claimed.get(command.token)
         return None if held is None or held.request.at != command.at else held
 
     def step(
@@ -308,17 +304,10 @@ class Translator:
         else:
             record = _record_in(answer, address_of(command))
         if type(command) is Settle:
-            self._held.pop(command.token, None)
-        elif applied and type(command) is Claim and not command.waiting:
-            self.hold(command, record)
+            self.claimed.pop(command.token, None)
+        elif applied and type(command) is Claim and not command.waiting and record is not None:
+            self.claimed.keep(record)
         return new(Reply, (record, now_us, bool(applied)))
-
-    def hold(self, command: Claim, record: Record | None) -> None:
-        """What this claim was answered is remembered until it is settled."""
-        if record is not None and len(command.request.arguments) <= _HELD_BYTES_MAX:
-            self._held[command.token] = record
-            while len(self._held) > _HELD_MAX:
-                self._held.pop(next(iter(self._held)), None)
 
 
 def _record_in(answer: list[Any], at: Address) -> Record | None:

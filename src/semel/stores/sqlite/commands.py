@@ -39,7 +39,7 @@ from semel.kernel.record import (
     next_fence,
 )
 from semel.stores.base import AppendEvents, SealEvents, Store, Sweep, Swept
-from semel.stores.batching import ClaimedRecords
+from semel.stores.claimed_records import ClaimedRecords
 from semel.stores.documents import Commit, Committed
 from semel.stores.sqlite import documents
 from semel.stores.sqlite import statements as sql
