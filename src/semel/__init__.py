@@ -10,7 +10,7 @@ from semel.ledger import beyond
 if TYPE_CHECKING:
     from semel import errors, instrumentation
     from semel.call.declare import GuardedTool, contract_for, tool_contract
-    from semel.call.drive import current_fence, current_key
+    from semel.call.entering import current_fence, current_key
     from semel.call.step import outside_step
     from semel.contract.filled import Injected, filled
     from semel.contract.handlers import Job, handler
@@ -74,8 +74,8 @@ _HOMES = {
     "GuardedTool": "call.declare",
     "contract_for": "call.declare",
     "tool_contract": "call.declare",
-    "current_fence": "call.drive",
-    "current_key": "call.drive",
+    "current_fence": "call.entering",
+    "current_key": "call.entering",
     "outside_step": "call.step",
     "Injected": "contract.filled",
     "filled": "contract.filled",

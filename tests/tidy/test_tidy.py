@@ -25,7 +25,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("audit.events", "call.cache", "call.outcome", "ledger.counters"),
     ("stores",),
     ("instrumentation",),
-    ("ledger.running", "call.drive"),
+    ("ledger.running", "call.wishes", "call.entering", "call.drive"),
     ("audit.leaves", "windows.age_counters", "ledger.catalogue", "ledger.request_keys", "questions"),
     ("ledger.sweep", "ledger.keeper", "ledger.records", "ledger.explain", "ledger.closing"),
     ("call.step", "ledger"),

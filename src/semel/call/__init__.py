@@ -6,7 +6,8 @@ guard     the only decider: claim, effect, settle; of a `guarded_call`. Where th
           claiming  the claim, and who holds the key     failing   the tool raised
           settling  the last word, until it is stored    doubt     it may have happened; probes
           question  a person has to approve
-drive     carries out what the guard wishes, by calling or by awaiting
+wishes    what the guard may wish                drive     carries it out, by calling or by awaiting
+entering  your function runs, with key and fence
 outcome   outcomes as bytes, and back            cache       settled records in the process
 bound     methods of instances                   frames      what callers see of an exception
 ending    how it ended, for those who are told

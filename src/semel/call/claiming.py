@@ -6,10 +6,10 @@ from collections.abc import Generator
 from typing import Any, NamedTuple
 
 from semel import errors
-from semel.call.drive import ELAPSED, Await, Wish
 from semel.call.guarded_call import Call
 from semel.call.outcome import compact
 from semel.call.settling import defer, release_of
+from semel.call.wishes import ELAPSED, Await, Wish
 from semel.kernel import owner
 from semel.kernel.record import (
     SETTLED,

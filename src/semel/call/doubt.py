@@ -8,10 +8,10 @@ from typing import Any
 
 from semel import errors
 from semel.call.claiming import Ours, Settled, take
-from semel.call.drive import Ask, Wish
 from semel.call.guarded_call import Call
 from semel.call.outcome import stored_value
 from semel.call.settling import ended_by_tool
+from semel.call.wishes import Ask, Wish
 from semel.contract.contract import Contract
 from semel.contract.result import CannotTell, DidNotHappen, Happened
 from semel.contract.transaction import ENDED_BY_TOOL

@@ -1,8 +1,6 @@
-"""Wishes, and two drivers that carry them out: `drive` by calling, `adrive` by awaiting.
+"""The two drivers of a decider: `drive` carries its wishes out by calling, `adrive` by awaiting.
 
-A decider (guard.py) is a generator: it yields a wish and receives the answer. A wish is a store command, one
-of those below, or a call itself: run its tool, and the answer is what that returns. So what is decided is
-written once, and nothing of it runs on a hidden event loop.
+So what is decided (guard.py) is written once, and nothing of it runs on a hidden event loop.
 """
 
 from __future__ import annotations
@@ -10,82 +8,18 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
-from types import AsyncGeneratorType, CoroutineType, GeneratorType, MappingProxyType
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
 
 from semel import errors
-from semel.contract.contract import Contract
-from semel.contract.result import ToolError, ToolResult
-from semel.contract.transaction import Transaction
+from semel.call.entering import aenter, aenter_in_transaction, enter, enter_in_transaction, within
+from semel.call.wishes import Ask, Await, CommitEffect, Deciding, Elapsed, Pause, Unrecorded, Wish
 from semel.kernel import owner
 from semel.kernel.clock import Clock
-from semel.kernel.keys import Key
-from semel.kernel.own_thread import NoThread, on_own_thread
-from semel.kernel.pools import forget_in_pools
-from semel.kernel.record import Address, Claim, Command, Look, Reply, Settle, State
-from semel.ledger.running import NeverEntered, RunningCall
+from semel.kernel.record import Claim, Look, Reply, Settle, State
+from semel.ledger.running import RunningCall
 from semel.stores.base import Query, Store
-
-
-class Unrecorded(NamedTuple):
-    """A call of a tool that keeps no record."""
-
-    contract: Contract
-    arguments: dict[str, Any]
-    instance: Any
-    outer: RunningCall | None  # the recorded call whose tool made it
-    began: float | None  # the clock's seconds, if somebody wants to know how long it takes
-    injected: Mapping[str, Any] = MappingProxyType({})  # what the caller fills besides the arguments
-
-
-class Entered(NamedTuple):
-    """What a tool returned that wrote into a transaction, which is still open."""
-
-    value: Any
-    transaction: Transaction
-
-
-class CommitEffect(NamedTuple):
-    """Commit what the tool wrote together with its settlement; the answer is the reply."""
-
-    transaction: Transaction
-    settle: Settle
-
-
-class Ask(NamedTuple):
-    """Ask the probe; the answer is what it says."""
-
-    probe: Callable[..., Any]
-    key: Key
-    arguments: dict[str, Any]
-
-
-class Pause(NamedTuple):
-    """Let so many seconds pass."""
-
-    seconds: float
-
-
-class Await(NamedTuple):
-    """Wait until the record is no longer held by this token, or so many seconds passed."""
-
-    at: Address
-    token: bytes
-    seconds: float
-
-
-class Elapsed(NamedTuple):
-    """The answer is the clock's seconds, for measuring a wait."""
-
-
-Entering = RunningCall | Unrecorded
-Wish = Command | Query[Any] | Entering | CommitEffect | Ask | Pause | Await | Elapsed
-Deciding = Generator[Wish, Any, Any]
-
-ELAPSED = Elapsed()
 
 # How often a waiting caller looks whether the owner's process is gone: microseconds, without the store.
 _OWNER_LOOKED_AT_S = 0.5
@@ -106,7 +40,7 @@ def drive(deciding: Deciding, store: Store | None, clock: Clock) -> Any:
                     assert store is not None
                     answer = store.perform(wish)
                 elif isinstance(wish, RunningCall) and not wish.contract.transaction_parameters:
-                    answer = _enter(wish, wish.passed)
+                    answer = enter(wish, wish.passed)
                 else:
                     answer = _carried_out(wish, store, clock)
             except BaseException as error:
@@ -123,9 +57,9 @@ def _carried_out(wish: Any, store: Store | None, clock: Clock) -> Any:
         case Elapsed():
             return clock.monotonic()
         case RunningCall():
-            return _enter_in_transaction(_of(store), wish)
+            return enter_in_transaction(_of(store), wish)
         case Unrecorded():
-            return _enter(wish, wish.arguments)
+            return enter(wish, wish.arguments)
         case Pause(seconds):
             return clock.sleep(seconds)
         case Await():
@@ -154,7 +88,7 @@ async def adrive(deciding: Deciding, store: Store | None, clock: Clock) -> Any:
                     assert store is not None
                     answer = await store.aperform(wish)
                 elif isinstance(wish, RunningCall) and not wish.contract.transaction_parameters:
-                    answer = await _aenter(wish, wish.passed)
+                    answer = await aenter(wish, wish.passed)
                 else:
                     answer = await _acarried_out(wish, store, clock)
             except BaseException as error:
@@ -171,9 +105,9 @@ async def _acarried_out(wish: Any, store: Store | None, clock: Clock) -> Any:
         case Elapsed():
             return clock.monotonic()
         case RunningCall():
-            return await _aenter_in_transaction(_of(store), wish)
+            return await aenter_in_transaction(_of(store), wish)
         case Unrecorded():
-            return await _aenter(wish, wish.arguments)
+            return await aenter(wish, wish.arguments)
         case Pause(seconds):
             return await clock.asleep(seconds)
         case Await():
@@ -222,16 +156,9 @@ class HandedOver:
     async def _go_on(self, resume: Callable[[Any], Wish], answer: Any) -> Any:
         return await adrive(_short_of_tool(self._deciding, resume, answer), self._store, self._clock)
 
-    @contextmanager
-    def inside(self) -> Iterator[None]:
+    def inside(self) -> AbstractContextManager[None]:
         """What is called here is called by the tool: it has its key and fence."""
-        outer = _running.get()
-        _running.set(self._call)
-        try:
-            yield
-        finally:
-            if _running.get() is self._call:
-                _running.set(outer)
+        return within(self._call)
 
 
 def _short_of_tool(deciding: Deciding, resume: Callable[[Any], Wish], answer: Any) -> Deciding:
@@ -252,168 +179,6 @@ def _short_of_tool(deciding: Deciding, resume: Callable[[Any], Wish], answer: An
 def _of(store: Store | None) -> Store:
     assert store is not None, "an unrecorded tool wishes nothing of a store"
     return store
-
-
-# --- running the tool -----------------------------------------------------------------------------
-
-
-_running: ContextVar[Entering | None] = ContextVar("semel_running", default=None)
-forget_in_pools(_running)
-
-# The caller iterates or awaits them: their effect would come after the call was recorded as done.
-_LAZY = frozenset((CoroutineType, GeneratorType, AsyncGeneratorType, map, filter))
-
-
-def current_key() -> Key | None:
-    """The key of the tool that runs here."""
-    running = _current()
-    return running.key if isinstance(running, RunningCall) else None
-
-
-def current_fence() -> int | None:
-    """The fence of the tool that runs here: it rises with every attempt of the key."""
-    running = _current()
-    if running is None:
-        return None
-    return 0 if isinstance(running, Unrecorded) else running.fence
-
-
-def current_call() -> RunningCall | None:
-    """The recorded call whose tool runs here, or has called the one that does."""
-    running = _running.get()
-    if running is None:
-        return None
-    call = running.outer if isinstance(running, Unrecorded) else running
-    return None if call is None or call.token is None else call
-
-
-def _current() -> Entering | None:
-    """The tool that runs here; None if its call has ended, but an interrupt kept it from being unset."""
-    running = _running.get()
-    call = running.outer if isinstance(running, Unrecorded) else running
-    return None if call is not None and call.token is None else running
-
-
-def _enter(entering: Entering, arguments: dict[str, Any]) -> Any:
-    outer = _running.get()
-    try:
-        _running.set(entering)
-        value = _invoke(entering, arguments)
-    finally:
-        # A coroutine that is dropped is closed in another context, in which there is nothing to reset.
-        if _running.get() is entering:
-            _running.set(outer)
-    if type(value) in _LAZY or type(value) is ToolResult:
-        _refuse_lazy(entering, value)
-    return value
-
-
-async def _aenter(entering: Entering, arguments: dict[str, Any]) -> Any:
-    if not entering.contract.is_async:
-        return await _enter_on_thread(entering, arguments)
-    outer = _running.get()
-    try:
-        _running.set(entering)
-        value = await _invoke(entering, arguments)
-    finally:
-        if _running.get() is entering:
-            _running.set(outer)
-    if type(value) in _LAZY or type(value) is ToolResult:
-        _refuse_lazy(entering, value)
-    return value
-
-
-async def _enter_on_thread(entering: Entering, arguments: dict[str, Any]) -> Any:
-    """What a tool that is no coroutine returns to a caller that must not block."""
-    try:
-        return await on_own_thread(_enter, entering, arguments)
-    except NoThread as full:
-        if isinstance(entering, Unrecorded):
-            raise errors.StoreUnavailable(full.text, corrective_action=full.fix) from full
-        raise NeverEntered(full.text, full.fix) from full
-
-
-def _invoke(entering: Entering, arguments: dict[str, Any]) -> Any:
-    contract = entering.contract
-    if contract.key_parameters:
-        assert isinstance(entering, RunningCall), "who keeps no record has no key"
-        arguments = arguments.copy()
-        for name in contract.key_parameters:
-            arguments[name] = entering.key
-    if contract.injected_parameters:
-        arguments = {**arguments, **entering.injected}
-    if contract.arguments.takes_self:
-        return contract.function(entering.instance, **arguments)
-    return contract.function(**arguments)
-
-
-def _refuse_lazy(entering: Entering, value: Any) -> None:
-    """TypeError for a value that is work still to be done; it is ended as far as it was begun."""
-    lazy = value.value if type(value) is ToolResult else value
-    if type(lazy) is CoroutineType:
-        lazy.close()
-        raise TypeError("the tool returned a coroutine, which was not run: await it in an `async def`")
-    if type(lazy) in _LAZY and entering.contract.recorded:
-        if isinstance(lazy, GeneratorType):
-            lazy.close()
-        name = type(lazy).__name__
-        raise TypeError(f"the tool returned a {name}, whose items were not made: return a list of them")
-
-
-# --- running the tool inside a transaction ---------------------------------------------------------
-
-
-def _enter_in_transaction(store: Store, call: RunningCall) -> Entered:
-    transaction = store.begin(asynchronous=False)
-    call.opened += (transaction,)
-    try:
-        try:
-            entered = Entered(_enter(call, _with(transaction, call)), transaction)
-        except errors.PartialSuccess as partly:
-            entered = _part_done(partly, transaction)
-        for write in transaction.unwritten:
-            write()
-        return entered
-    except BaseException:
-        transaction.roll_back()
-        raise
-
-
-async def _aenter_in_transaction(store: Store, call: RunningCall) -> Entered:
-    transaction = await _begun(store)
-    call.opened += (transaction,)
-    try:
-        try:
-            entered = Entered(await _aenter(call, _with(transaction, call)), transaction)
-        except errors.PartialSuccess as partly:
-            entered = _part_done(partly, transaction)
-        for write in transaction.unwritten:
-            written = write()
-            if inspect.isawaitable(written):
-                await written
-        return entered
-    except BaseException:
-        transaction.roll_back()
-        raise
-
-
-async def _begun(store: Store) -> Transaction:
-    beginning = asyncio.create_task(asyncio.to_thread(store.begin, asynchronous=True))
-    try:
-        return await asyncio.shield(beginning)
-    except asyncio.CancelledError:
-        # It is being opened all the same, and nobody will use it.
-        beginning.add_done_callback(lambda begun: begun.exception() or begun.result().roll_back())
-        raise
-
-
-def _with(transaction: Transaction, call: RunningCall) -> dict[str, Any]:
-    return call.passed | dict.fromkeys(call.contract.transaction_parameters, transaction)
-
-
-def _part_done(partly: errors.PartialSuccess, transaction: Transaction) -> Entered:
-    """What the tool did of its work is committed with the record that says so."""
-    return Entered(ToolResult(ok=False, error=ToolError.of(partly)), transaction)
 
 
 # --- waiting for another caller -------------------------------------------------------------------

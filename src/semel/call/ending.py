@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from semel.call.drive import Unrecorded
 from semel.call.guarded_call import Call
 from semel.call.step import current_visit
+from semel.call.wishes import Unrecorded
 from semel.instrumentation.hooks import Observed
 from semel.instrumentation.numbers import ToolNumbers
 from semel.kernel.clock import SYSTEM, Clock

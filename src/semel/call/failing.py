@@ -7,7 +7,6 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from semel import errors
-from semel.call.drive import ELAPSED, Deciding, Entering, Pause, Wish
 from semel.call.guarded_call import Call
 from semel.call.outcome import error_text
 from semel.call.settling import (
@@ -21,6 +20,7 @@ from semel.call.settling import (
     settle_error,
     submit,
 )
+from semel.call.wishes import ELAPSED, Deciding, Entering, Pause, Wish
 from semel.contract.contract import Contract
 from semel.contract.exception_meaning import Meaning, meaning
 from semel.contract.result import ToolError

@@ -1,6 +1,6 @@
 """claim → effect → settle: the only decider, written once for synchronous and asynchronous callers.
 
-It is a generator that yields wishes (drive.py) and never does I/O itself. Read `guarded` first: it is a
+It is a generator that yields wishes (wishes.py) and never does I/O itself. Read `guarded` first: it is a
 whole call. What follows where one leaves its straight way is read in the modules that it calls: claiming,
 failing, settling, doubt, question.
 """
@@ -26,7 +26,6 @@ from semel.call.claiming import (
     wait_for_owner,
 )
 from semel.call.doubt import after_death, in_doubt
-from semel.call.drive import ELAPSED, Deciding, Entered, Unrecorded, Wish
 from semel.call.failing import after_exception, further_tries
 from semel.call.guarded_call import Call
 from semel.call.outcome import replayed_value, stored_value
@@ -41,6 +40,7 @@ from semel.call.settling import (
     remember,
     said_how,
 )
+from semel.call.wishes import ELAPSED, Deciding, Entered, Unrecorded, Wish
 from semel.contract.result import ToolResult
 from semel.kernel import owner
 from semel.kernel.keys import fingerprint

@@ -8,10 +8,10 @@ from typing import Any
 from semel import errors
 from semel.call.claiming import Ours, Settled, check_same_action, claim_of, take
 from semel.call.doubt import retake
-from semel.call.drive import Wish
 from semel.call.guarded_call import Call
 from semel.call.outcome import stored_error
 from semel.call.settling import let_go, remember, settle, settle_error
+from semel.call.wishes import Wish
 from semel.contract.result import ToolError
 from semel.kernel.keys import fingerprint
 from semel.kernel.record import SETTLED, Record, Release, State

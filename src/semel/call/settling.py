@@ -7,9 +7,9 @@ from collections.abc import Generator
 from typing import Any, NoReturn
 
 from semel import errors
-from semel.call.drive import ELAPSED, CommitEffect, Deciding, Entered, Pause, Wish
 from semel.call.guarded_call import Call
 from semel.call.outcome import recorded_error, stored_error, stored_value
+from semel.call.wishes import ELAPSED, CommitEffect, Deciding, Entered, Pause, Wish
 from semel.contract.contract import Contract
 from semel.contract.http_answer import AnswerUnsure
 from semel.contract.raised import is_answer

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from semel import errors
-from semel.call.drive import Unrecorded, adrive, current_call, drive
+from semel.call.drive import adrive, drive
 from semel.call.ending import tell
+from semel.call.entering import current_call
 from semel.call.guard import guarded, unrecorded
 from semel.call.guarded_call import Call
 from semel.call.outcome import cleaned, error_text, replayed_value
@@ -15,6 +16,7 @@ from semel.call.question import put_question
 from semel.call.settling import in_doubt_error
 from semel.call.step import Visit, current_visit
 from semel.call.unfinished import Action, Watched
+from semel.call.wishes import Unrecorded
 from semel.contract.contract import Contract
 from semel.contract.exact import DECLINED, Exact, ExactFunction
 from semel.contract.exception_meaning import Meaning, meaning

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from semel.call.cache import SettledCache
-from semel.call.drive import current_call
+from semel.call.entering import current_call
 from semel.call.step import Conversation, Step, open_step, resumed_step
 from semel.contract.tool_names import ToolNames
 from semel.errors import OpenError
