@@ -78,9 +78,8 @@ class Experiment:
     operations: int
     quick_operations: int
     preparing: str = "preparing"
-    needs: Literal["redis", "postgres", "gateway", "agents"] | None = (
-        None  # else it works wherever Semel does
-    )
+    # Without needs it works wherever Semel does.
+    needs: Literal["redis", "postgres", "gateway", "agents"] | None = None
 
     def chosen(self, names: Sequence[str] | None) -> tuple[Row, ...]:
         """The rows of this experiment that are asked for: by their own name, by its, or by its server's."""

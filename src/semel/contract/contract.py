@@ -42,6 +42,11 @@ _WINDOWS: dict[tuple[str, str], Duration] = {
     ("irreversible", "high"): "30d",
 }
 
+# What a tool may declare only if its calls are recorded.
+_OF_RECORDS = (
+    "window", "lease", "run_limit", "value", "in_flight", "wait", "on_unknown", "probe", "approval", "key_of",
+)  # fmt: skip
+
 
 @dataclass(frozen=True, kw_only=True)
 class Declaration:
@@ -259,18 +264,7 @@ class Contract:
             raise self._error(f"resource={declared.resource!r} is not an argument.")
         if self.recorded:
             return
-        for name in (
-            "window",
-            "lease",
-            "run_limit",
-            "value",
-            "in_flight",
-            "wait",
-            "on_unknown",
-            "probe",
-            "approval",
-            "key_of",
-        ):
+        for name in _OF_RECORDS:
             if getattr(declared, name) is not None:
                 raise self._error(
                     f"{name}= has no meaning for class {self.class_!r}, which keeps no record: "
@@ -285,7 +279,6 @@ class Contract:
                 f"a Key parameter has no meaning for class {self.class_!r}, which makes no key: drop "
                 f"{self.arguments.key_parameters[0]!r}, or choose write-non-idempotent."
             )
-
         if self.transaction_parameters:
             raise self._error(
                 f"a Transaction has no meaning for class {self.class_!r}, which settles nothing: drop "

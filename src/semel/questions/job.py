@@ -66,9 +66,8 @@ class StoredJob:
     question: StoredQuestion | None = None
     decision: Decision | None = None
     bus_msg_id: str | None = None
-    told: tuple[int, str] | None = (
-        None  # fence, and digest of the last result that was taken and of whose it was
-    )
+    # Fence, and digest of the last result that was taken and of whose it was.
+    told: tuple[int, str] | None = None
     record_id: str | None = None  # of the tool call that waits for the decision; nobody leases such a job
     within: str | None = None  # the job whose worker makes that call
 

@@ -142,9 +142,8 @@ class AgeCounters:
     ) -> Committed:
         subject_ages.ages.absorb(batch.ages)
         subject_ages.written.pop(self._writer, None)
-        subject_ages.written[self._writer] = (
-            batch.number
-        )  # at the end: the one that wrote longest ago is first
+        # At the end: the one that wrote longest ago is first.
+        subject_ages.written[self._writer] = batch.number
         while len(subject_ages.written) > _WRITERS_MAX:
             del subject_ages.written[next(iter(subject_ages.written))]
         id_ = _id(subject)

@@ -20,32 +20,9 @@ _BOUNDS = {
     "m": (2, 3, 4, 5, 7, 10, 15, 20, 30, 45, 60, 90),
     "h": (2, 3, 4, 5, 6, 8, 10, 12, 15, 18, 21, 24, 30, 36, 42, 48, 60),
     "d": (
-        3,
-        4,
-        5,
-        6,
-        7,
-        8,
-        10,
-        12,
-        14,
-        17,
-        21,
-        25,
-        30,
-        36,
-        45,
-        60,
-        75,
-        90,
-        120,
-        180,
-        365,
-        730,
-        3_650,
-        36_525,
+        3, 4, 5, 6, 7, 8, 10, 12, 14, 17, 21, 25, 30, 36, 45, 60, 75, 90, 120, 180, 365, 730, 3_650, 36_525,
     ),
-}
+}  # fmt: skip
 BOUNDS_US = tuple(microseconds(f"{length}{unit}") for unit, lengths in _BOUNDS.items() for length in lengths)
 
 # A retry is late if less than this part of its window was left: the next one like it may come after the end.
