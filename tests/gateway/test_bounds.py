@@ -22,7 +22,6 @@ from tests.gateway.serving import PATIENCE_S, Gateway, gateways
 
 # Of a million ways to write a schema that never ends, those that were tried.
 DOUBLING = 60
-MEGABYTES_2 = 2 << 20
 
 
 @pytest.fixture(scope="module")

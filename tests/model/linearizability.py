@@ -166,7 +166,6 @@ class KeyVerdict:
     order: tuple[Op, ...]
     state: Hashable
     stuck: tuple[Op, ...]
-    explored: int
 
     @property
     def linearizable(self) -> bool:
@@ -250,7 +249,7 @@ class _Search(Generic[State]):
     def verdict(self, key: str) -> KeyVerdict:
         end = self._furthest()
         stuck = tuple(self._ops[index] for index in self._possible(end.left) if self._ops[index].answered)
-        return KeyVerdict(key, self._order(end), end.state, stuck, self._explored)
+        return KeyVerdict(key, self._order(end), end.state, stuck)
 
     def _furthest(self) -> _Point[State]:
         """A point with every answered operation in order, or else one with as many as can be."""
