@@ -24,7 +24,7 @@ from semel.stores.index_names import KEYS, keys_of
 Items = list[RecordJson]
 
 
-def fingerprint(scope: str, target: str, body: Any) -> str:
+def fingerprint_of(scope: str, target: str, body: Any) -> str:
     """What a key stands for: the same route, target and JSON value, however it was spelt."""
     return hashlib.sha256(
         frame("semel/request/1", scope, target, canonical(body, unfold=as_canonical))

@@ -11,7 +11,7 @@ import orjson
 
 from semel.flow import run_progress, views
 from semel.flow.document_store import DocumentStore
-from semel.flow.idempotency_keys import Keys, fingerprint
+from semel.flow.idempotency_keys import Keys, fingerprint_of
 from semel.flow.model import run_of
 from semel.flow.problems import Refused
 from semel.flow.run_progress import Change
@@ -47,7 +47,7 @@ class Jobs:
     ) -> JsonAnswer[JobJson]:
         """A job of its own, once for the key."""
         terms = {"topic": topic, "input": input, "approval": approval, "labels": labels}
-        print_, question, seen = fingerprint("job", "", terms), gate(approval), None
+        fingerprint, question, seen = fingerprint_of("job", "", terms), gate(approval), None
         while True:
             now_us = await self._document_store.now_us()
             change = Change(caller.tenant, now_us, self._document_store.new_id)
@@ -58,10 +58,10 @@ class Jobs:
             expect: dict[str, str | None] = {job.job_id: None}
             put = change.drafts(self._keys.kept_us)
             if key is not None:
-                record = self._key_record(caller, key, print_, answer.body, job)
+                record = self._key_record(caller, key, fingerprint, answer.body, job)
                 put, expect = (*put, record.draft()), {**expect, record.id: seen}
             if problem := await self._document_store.storage.objection(caller.tenant, put):
-                if before := await self._keys.first_answer(caller.tenant, "job", key, print_):
+                if before := await self._keys.first_answer(caller.tenant, "job", key, fingerprint):
                     return before
                 raise problem
             capacity = (Capacity(job_index.LIVE, LIVE_JOBS_MAX),)
@@ -74,16 +74,18 @@ class Jobs:
             if committed.full is not None:
                 raise Refused("quota_reached", retry_after_s=1, current=committed.count, limit=LIVE_JOBS_MAX)
             (document,) = committed.unexpected.values()
-            if replayed := await self._keys.replay(caller.tenant, document, print_, committed.now_us):
+            if replayed := await self._keys.replay(caller.tenant, document, fingerprint, committed.now_us):
                 return replayed
             seen = document and document.tag
 
-    def _key_record(self, caller: Caller, key: str, print_: str, answer: bytes, job: StoredJob) -> KeyRecord:
+    def _key_record(
+        self, caller: Caller, key: str, fingerprint: str, answer: bytes, job: StoredJob
+    ) -> KeyRecord:
         return KeyRecord(
             id=self._keys.id(caller.tenant, "job", key),
             scope="job",
             key=key,
-            fingerprint=print_,
+            fingerprint=fingerprint,
             created_us=job.created_us,
             expires_us=self._keys.expires_us(job.created_us),
             answer=answer.decode(),

@@ -11,7 +11,7 @@ import orjson
 from semel.flow import indexes, run_progress, views
 from semel.flow.admission import Admission, Start
 from semel.flow.document_store import DocumentStore
-from semel.flow.idempotency_keys import fingerprint
+from semel.flow.idempotency_keys import fingerprint_of
 from semel.flow.model import LIVE_RUN, Run, Workflow, run_of
 from semel.flow.problems import Refused
 from semel.flow.run_progress import Change
@@ -73,8 +73,8 @@ class Runs:
                 _copied_too_often(rules.workflow, body) if wrong is None else Refused("input_invalid", wrong)
             )
 
-        print_ = fingerprint("run", workflow_id, body)
-        start = Start(caller, "run", workflow_id, key, print_, begin, objection)
+        fingerprint = fingerprint_of("run", workflow_id, body)
+        start = Start(caller, "run", workflow_id, key, fingerprint, begin, objection)
         return await self._admitted(start, patience)
 
     async def rerun(
@@ -86,11 +86,11 @@ class Runs:
         patience: SlotPatience | None = None,
     ) -> JsonAnswer[RunStartedJson]:
         """A new run that keeps what succeeded elsewhere than from this step on."""
-        print_ = fingerprint("rerun", run_id, {"from_step": from_step})
+        fingerprint = fingerprint_of("rerun", run_id, {"from_step": from_step})
         try:
             run = run_of((await self._document(caller.tenant, run_id)).body)
         except Refused as gone:  # its window may close before that of the rerun's key
-            return await self._admission.replay_or(gone, caller.tenant, "rerun", key, print_)
+            return await self._admission.replay_or(gone, caller.tenant, "rerun", key, fingerprint)
 
         steps = run_progress.rerun_steps(run, from_step)
         kept = await self._jobs_of(caller.tenant, *(step.job_id for step in steps if step.job_id))
@@ -107,7 +107,7 @@ class Runs:
                 return Refused("request_invalid", f"The run has no step {from_step!r}.")
             return None
 
-        start = Start(caller, "rerun", run.workflow_id, key, print_, begin, objection)
+        start = Start(caller, "rerun", run.workflow_id, key, fingerprint, begin, objection)
         return await self._admitted(start, patience)
 
     async def _admitted(self, start: Start, patience: SlotPatience | None) -> JsonAnswer[RunStartedJson]:
