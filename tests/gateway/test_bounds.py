@@ -259,6 +259,40 @@ def test_a_body_that_is_no_http_is_answered_after_the_request_before_it(gateway:
     assert b"request_invalid" in second
 
 
+# As curl and the HTTP client of Java send it with every request.
+OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_body_behind_an_offer_to_speak_another_protocol_is_read(serve: Serve, apart: bool) -> None:
+    body = b'{"steps": [{"id": "a", "topic": "GET /healthz HTTP/1.1"}]}'
+    head = b"PUT /api/v1/workflows/w HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n" % len(body)
+    after = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    served = serve(dev=True)
+    with dialled(served.url) as connection:
+        connection.sendall(head + OFFER + b"\r\n" + (b"" if apart else body + after))
+        if apart:
+            httpx.get(f"{served.url}/healthz")  # whoever came first was read first
+            connection.sendall(body + after)
+        first, _, second = connection.makefile("rb").read().partition(b"HTTP/1.1 200 OK")
+    assert b"request_invalid" in first
+    assert b"steps.0.topic" in first
+    assert second.endswith(b'{"status":"alive"}')
+
+
+def test_a_decision_with_such_an_offer_is_bound_to_what_was_seen(serve: Serve) -> None:
+    """Its body is optional: one that was lost would be a decision on whatever is there."""
+    served = serve(dev=True)
+    job = {"topic": "pay", "input": 1, "approval": True}
+    job_id = served.client().post("/api/v1/jobs", json=job).json()["job_id"]
+    head = b"POST /api/v1/approvals/%s/approve HTTP/1.1\r\nHost: localhost\r\n" % job_id.encode()
+    body = b'{"revision": 99}'
+    sent = b"X-Principal-Id: boss\r\nContent-Length: %d\r\n" % len(body) + OFFER + b"\r\n" + body
+    with dialled(served.url) as connection:
+        connection.sendall(head + sent)
+        assert problem_on(connection) == (409, "approval_stale_request")
+
+
 def test_who_is_refused_before_the_body_matters_is_told_that(serve: Serve) -> None:
     with dialled(serve(dev=False).url) as connection:
         connection.sendall(CHUNKED[:-3] + b"zz\r\n")

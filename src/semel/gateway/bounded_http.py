@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from semel.flow.problems import Refused
@@ -68,11 +69,39 @@ class BoundedHttp(HttpToolsProtocol):
                 continue
             part, data = (data, b"") if len(data) <= allowed else (data[:allowed], data[allowed:])
             self._bytes += len(part)
-            super().data_received(part)
+            self._parse(part)
             if not self._in_head and self._framing() > 2 * HEAD_BYTES_MAX:
                 self.refuse("headers_too_large")
         if self._bytes and not (self._refused or self._broken):
             self._expect(HEAD_S if self._in_head else BODY_S)
+
+    def _parse(self, data: bytes) -> None:
+        """As the server does, but a header with an offer to speak another protocol is read again without it.
+
+        Behind such an offer the parser expects that other protocol: it would take the body for a request.
+        """
+        self._unset_keepalive_if_required()
+        while data:
+            try:
+                self.parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as offer:
+                data = self._head_without_offer() + data[offer.args[0] :]
+            except httptools.HttpParserError:
+                message = "Invalid HTTP request received."
+                self.logger.warning(message)
+                self.send_400_response(message)
+                return
+
+    def _is_offer(self) -> bool:
+        # A CONNECT asks for no resource of ours: its target is refused.
+        return bool(self.parser.should_upgrade()) and self.parser.get_method() != b"CONNECT"
+
+    def _head_without_offer(self) -> bytes:
+        version = self.parser.get_http_version().encode()
+        lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version)]
+        lines += [b"%s: %s" % header for header in self.headers if header[0] != b"upgrade"]
+        return b"\r\n".join([*lines, b"", b""])
 
     def _framing(self) -> int:
         """Bytes of a message that are not explained by its body."""
@@ -81,6 +110,8 @@ class BoundedHttp(HttpToolsProtocol):
     # --- what the parser tells --------------------------------------------------------------------
 
     def on_headers_complete(self) -> None:
+        if self._is_offer():
+            return
         self._in_head = False
         self._stop_timer()
         super().on_headers_complete()
@@ -90,6 +121,8 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self._is_offer():
+            return
         self._in_head, self._bytes, self._body_bytes = True, 0, 0
         self._stop_timer()
         super().on_message_complete()
