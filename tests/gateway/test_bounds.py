@@ -259,6 +259,21 @@ def test_a_body_that_is_no_http_is_answered_after_the_request_before_it(gateway:
     assert b"request_invalid" in second
 
 
+def test_what_stands_behind_a_body_is_no_header(serve: Serve) -> None:
+    """Read as one, it would count or not count as the network cuts the request."""
+    served = serve(dev=True)
+    client = served.client()
+    define(client)
+    start = b"POST /api/v1/workflows/hello/runs HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+    body = b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nIdempotency-Key: k\r\n\r\n"
+    for _ in range(2):
+        with dialled(served.url) as connection:
+            connection.sendall(start + body)
+            assert connection.makefile("rb").read().startswith(b"HTTP/1.1 200")
+    assert len(client.get("/api/v1/runs").json()["items"]) == 2
+    assert client.get("/api/v1/records?scope=run").json()["items"] == []
+
+
 # As curl and the HTTP client of Java send it with every request.
 OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
 

@@ -109,6 +109,11 @@ class BoundedHttp(HttpToolsProtocol):
 
     # --- what the parser tells --------------------------------------------------------------------
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # What stands behind a body is no header: whether it came in time to be read would be chance.
+        if self._in_head:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         if self._is_offer():
             return
