@@ -259,6 +259,36 @@ def test_a_body_that_is_no_http_is_answered_after_the_request_before_it(gateway:
     assert b"request_invalid" in second
 
 
+NAMED = b"X-Request-Id: mine\r\n"
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        GET + NAMED + b"X: " + b"x" * bounded_http.HEAD_BYTES_MAX,
+        CHUNKED.replace(b"Host:", NAMED + b"Host:")[:-3] + b"zz\r\n",
+    ],
+    ids=["too long", "no body"],
+)
+def test_a_refusal_before_anybody_is_known_says_which_request_it_is_to(
+    gateway: Gateway, request_: bytes
+) -> None:
+    with dialled(gateway.url) as connection:
+        connection.sendall(request_)
+        assert b"\r\nx-request-id: mine\r\n" in connection.makefile("rb").read()
+
+
+def test_such_a_refusal_is_never_named_after_the_request_before_it(gateway: Gateway) -> None:
+    with dialled(gateway.url) as connection, connection.makefile("rb") as answers:
+        connection.sendall(GET + NAMED + b"\r\n")
+        first = b"".join(iter(answers.readline, b"\r\n")) + answers.read(len(b'{"status":"alive"}'))
+        connection.sendall(b"hello\r\n\r\n")
+        second = answers.read()
+    assert b"x-request-id: mine" in first
+    assert b"request_invalid" in second
+    assert b"x-request-id" not in second
+
+
 def test_what_stands_behind_a_body_is_no_header(serve: Serve) -> None:
     """Read as one, it would count or not count as the network cuts the request."""
     served = serve(dev=True)

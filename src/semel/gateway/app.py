@@ -19,7 +19,15 @@ from semel.gateway import front_page, openapi, operate, problems, strict_json
 from semel.gateway.auth import Authenticator, DevAuthenticator, KeyAuthenticator, check_role, check_tenant
 from semel.gateway.background import background
 from semel.gateway.exchange import Exchange, HttpReply
-from semel.gateway.incoming import SMALL_BYTES_MAX, Disconnected, Incoming, Receive, Scope, checked
+from semel.gateway.incoming import (
+    REQUEST_ID,
+    SMALL_BYTES_MAX,
+    Disconnected,
+    Incoming,
+    Receive,
+    Scope,
+    checked,
+)
 from semel.gateway.key_ages import RetryAges
 from semel.gateway.large_requests import LargeRequests
 from semel.gateway.paths import PathTable
@@ -45,9 +53,6 @@ Beside = Callable[[Services], Coroutine[Any, Any, None]]
 
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 Pages = Callable[["GatewayChecks"], Asgi]
-
-# What a client calls its request; the answer repeats it.
-REQUEST_ID = b"x-request-id"
 
 # Where the pages of people are, if there are any.
 CONSOLE = "/console"

@@ -15,7 +15,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from semel.flow.problems import Refused
 from semel.gateway import problems
-from semel.gateway.incoming import BROKEN, LISTENING, Scope
+from semel.gateway.incoming import BROKEN, LISTENING, REQUEST_ID, Scope
 
 # Request line and headers together: several times what browsers and proxies send.
 HEAD_BYTES_MAX = 64 << 10
@@ -131,6 +131,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._in_head, self._bytes, self._body_bytes = True, 0, 0
         self._stop_timer()
         super().on_message_complete()
+        self.headers = []  # what comes next has said nothing yet
 
     def send_400_response(self, msg: str) -> None:
         self.refuse("request_invalid", f"This is no HTTP request. {msg}")
@@ -182,7 +183,7 @@ class BoundedHttp(HttpToolsProtocol):
         if self._refused or self.transport.is_closing():
             return
         self._refused, self._bytes = True, 0
-        self.transport.write(_answer(problem))
+        self.transport.write(_answer(problem, self._request_id()))
         if self.cycle is not None and not self.cycle.response_complete:
             # Its body will not arrive: whoever listens for it hears that the client is gone.
             self.cycle.disconnected = True
@@ -191,6 +192,10 @@ class BoundedHttp(HttpToolsProtocol):
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self._timer = self.loop.call_later(_LINGER_S, self.transport.close)
+
+    def _request_id(self) -> list[tuple[bytes, bytes]]:
+        """What the refused request calls itself, if it has said so."""
+        return [header for header in self.headers or () if header[0] == REQUEST_ID][:1]
 
     def _working(self) -> bool:
         """Whether something is done for a request, or it is being answered; not while its body is awaited."""
@@ -223,7 +228,7 @@ class BoundedHttp(HttpToolsProtocol):
             self.loop.call_later(_UNREAD_S, self._drop_unread)
 
 
-def _answer(problem: Refused) -> bytes:
+def _answer(problem: Refused, request_id: list[tuple[bytes, bytes]]) -> bytes:
     body = problems.body(problem)
     headers = [
         (b"content-type", problems.MEDIA.encode()),
@@ -231,6 +236,7 @@ def _answer(problem: Refused) -> bytes:
         (b"cache-control", b"no-store"),
         (b"connection", b"close"),
         *problems.headers(problem),
+        *request_id,
     ]
     lines = b"".join(name + b": " + value + b"\r\n" for name, value in headers)
     return STATUS_LINE[problems.status_of(problem)] + lines + b"\r\n" + body

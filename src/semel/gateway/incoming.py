@@ -21,6 +21,9 @@ BODY_BYTES_MAX = 2 << 20
 # Read on the loop up to here: in less than a millisecond, and nearly all bodies are shorter.
 SMALL_BYTES_MAX = 64 << 10
 
+# What a client calls its request; the answer repeats it.
+REQUEST_ID = b"x-request-id"
+
 # In a scope: somebody waits for more of its body.
 LISTENING = "semel.listening"
 
