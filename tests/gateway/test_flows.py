@@ -171,6 +171,17 @@ def test_a_run_without_steps_ends_when_it_is_told_to(client: httpx.Client) -> No
     refused(client.post(f"{run}/cancel"), 409, "run_already_ended")
 
 
+def test_a_run_is_completed_again_with_the_same_json_value_alone(client: httpx.Client) -> None:
+    """To Python `true` equals 1; to whoever reads the result it does not."""
+    define(client)
+    run = f"/api/v1/runs/{start_run(client).json()['run_id']}"
+    client.post(f"{run}/complete", json={"status": "succeeded", "result": [1]})
+    again = client.post(f"{run}/complete", json={"status": "succeeded", "result": [1.0]})
+    assert again.headers["idempotent-replayed"] == "true"
+    other = client.post(f"{run}/complete", json={"status": "succeeded", "result": [True]})
+    refused(other, 409, "run_already_ended")
+
+
 def test_a_run_with_steps_ends_with_its_last_job(client: httpx.Client) -> None:
     define(client, "hello", *STEPS)
     run = f"/api/v1/runs/{start_run(client, {'n': 1}).json()['run_id']}"

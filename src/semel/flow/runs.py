@@ -19,6 +19,7 @@ from semel.flow.slot_queue import SlotPatience, SlotQueue
 from semel.flow.values import Caller, JsonAnswer, Page, is_heavy, next_after, position_of, written
 from semel.flow.workflows import AdmissionRules
 from semel.kernel.answers import RunJson, RunStartedJson, TimelineEventJson
+from semel.kernel.keys import canonical
 from semel.kernel.large import LargeJson
 from semel.questions.job import StoredJob, job_of
 from semel.stores.documents import Document, Scan
@@ -186,7 +187,7 @@ class Runs:
             return Refused("run_has_steps") if run.steps else None
 
         def same(run: Run) -> bool:
-            return (run.status, run.result) == (status, result)
+            return run.status == status and canonical(run.result) == canonical(result)
 
         return await self._end(caller, run_id, end, objection, same)
 
