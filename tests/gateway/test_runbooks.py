@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import json
 import re
 import shlex
@@ -166,6 +167,33 @@ def test_a_runbook_says_that_nobody_answers(tmp_path: Path) -> None:
         assert done.returncode == 4, done.stdout + done.stderr
         assert "does not answer" in done.stderr
         assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["admission", "approvals"])
+def test_the_checks_of_a_runbook_are_left_as_a_page(name: str, tmp_path: Path) -> None:
+    report = tmp_path / "of" / "today"
+    checks = check_passed(semel("runbook", name, "--json", "--report", str(report)))
+    text = (report / f"{name}.html").read_text(encoding="utf-8")
+    assert text.lower().startswith("<!doctype html>")
+    assert f"{len(checks)} of {len(checks)} checks hold." in text
+    assert all(f"<td>{html.escape(check)}</td>" in text for check in checks)
+
+
+@pytest.mark.parametrize("name", ["admission", "approvals", "contention", "window"])
+def test_a_folder_for_the_report_that_cannot_be_made_is_told_before_anything_is_begun(
+    name: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    done = semel("runbook", name, "--report", str(tmp_path / "file" / "report"))
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "Invalid value for '--report'" in done.stderr
+    assert done.stdout == ""
+
+
+def test_the_runbook_of_approvals_wants_the_key_of_somebody_who_approves() -> None:
+    done = semel("runbook", "approvals", "--server", "http://127.0.0.1:9", "--api-key", "semel_a_b")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "--approver-key" in done.stderr
 
 
 # --- approvals ----------------------------------------------------------------------------------------

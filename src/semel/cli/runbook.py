@@ -40,6 +40,28 @@ def _stops_are_interruptions() -> Iterator[None]:
             signal.signal(stop, signal.SIG_DFL)
 
 
+def _folder(context: click.Context, option: click.Parameter, folder: Path | None) -> Path | None:
+    """The folder, made before the work: what takes minutes is not done for nothing."""
+    if folder is not None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as refusal:
+            raise click.BadParameter(
+                f"{folder} cannot be made: {refusal.strerror}.", context, option
+            ) from None
+    return folder
+
+
+def _report(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return click.option(
+        "--report",
+        type=click.Path(file_okay=False, writable=True, path_type=Path),
+        metavar="DIRECTORY",
+        callback=_folder,
+        help=f"Folder for {what}.",
+    )
+
+
 def _on_a_gateway(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options that name a gateway, or the store of one of our own."""
 
@@ -49,6 +71,7 @@ def _on_a_gateway(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--url", metavar="STORE", help="Store of our own gateway. [SQLite in a temporary folder]")
     @click.option("--bus", default="local", show_default=True, help="Bus of our own gateway.")
     @click.option("--admission", type=click.Choice(["atomic", "lock"]), default="atomic", show_default=True)
+    @_report("a page of the checks")
     @click.option("--json", "as_json", is_flag=True, help="Answer with JSON.")
     @functools.wraps(function)
     def command(as_json: bool, **options: Any) -> Any:
@@ -59,33 +82,33 @@ def _on_a_gateway(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @runbook.command()
 @_on_a_gateway
-def admission(out: Output, **where: Any) -> int:
+def admission(out: Output, report: Path | None, **where: Any) -> int:
     """Limit 1; fill it; 429 with a key; free it; the same key starts a run, once."""
     _need_lab()
     from semel.lab.runbooks import admission as checks
 
     with _server(**where) as server:
-        return _carried_out(out, lambda book: checks.admission(server, book))
+        return _carried_out(out, lambda book: checks.admission(server, book), report)
 
 
 @runbook.command()
 @_on_a_gateway
-def approvals(out: Output, **where: Any) -> int:
+def approvals(out: Output, report: Path | None, **where: Any) -> int:
     """Approve, then 5 parallel retries: all are told the same; reject likewise; the message's id."""
     _need_lab()
     from semel.lab.runbooks import approvals as checks
 
+    if where["server"] and where["api_key"] and not where["approver_key"]:
+        raise click.UsageError("Whoever submits may not approve: give --approver-key, another person's.")
     with _server(**where) as server:
-        return _carried_out(out, lambda book: checks.approvals(server, book))
+        return _carried_out(out, lambda book: checks.approvals(server, book), report)
 
 
 @runbook.command()
 @click.option("--server", metavar="URL", help="A gateway that runs already. [one of our own per strategy]")
 @click.option("--api-key", envvar="SEMEL_API_KEY", metavar="K", help="An admin's key there.")
 @click.option("--url", metavar="STORE", help="Store of our own gateways. [SQLite in a temporary folder]")
-@click.option(
-    "--report", type=click.Path(file_okay=False, path_type=Path), help="Folder for plots and a page."
-)
+@_report("plots and a page")
 @click.option("--callers", default=100, show_default=True, type=click.IntRange(2, 1_000))
 @click.option("--seconds", default=3.0, show_default=True, help="For how long a caller comes back.")
 @click.option(
@@ -164,7 +187,7 @@ def _contended(
 
 @runbook.command()
 @click.option("--server", metavar="URL", expose_value=False, help="Not needed: a window is in no server.")
-@click.option("--report", type=click.Path(file_okay=False, path_type=Path), help="Folder for the plot.")
+@_report("the plot")
 @click.option("--json", "as_json", is_flag=True, help="Answer with JSON.")
 def window(report: Path | None, as_json: bool) -> int:
     """Three years of an entity, without and with a window; what push and evict cost; what is carried."""
@@ -216,14 +239,20 @@ def _server(server: str | None, api_key: str | None, approver_key: str | None, *
         yield started
 
 
-def _carried_out(out: Output, checks: Callable[[Runbook], Any]) -> int:
+def _carried_out(out: Output, checks: Callable[[Runbook], Any], report: Path | None) -> int:
     """The exit code, after each check was told."""
+    from semel.lab.runbooks.report_page import write_checks
+
     book = Runbook(lambda check: None if out.as_json else _tell(out, check))
     asyncio.run(checks(book))
+    command = click.get_current_context().command
+    page = write_checks(report, str(command.name), command.help or "", book) if report else None
     if out.as_json:
         out.data({"ok": book.ok, "checks": [asdict(check) for check in book.checks]})
     else:
         _conclude(out, book, shown=True)
+        if page:
+            out.say(f"Page: {page}")
     return 0 if book.ok else 1
 
 

@@ -1,6 +1,6 @@
 """`semel runbook …`: the operating checks, step by step, each with its result.
 
-runbook     the list of checks that every runbook fills
+runbook     the list of checks that every runbook fills; report_page: the page that is left of them
 served      a gateway to work on
 admission   no rejection poisons a key, no key starts two runs
 approvals   a decision is taken once

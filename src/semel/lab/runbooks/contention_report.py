@@ -11,6 +11,7 @@ from typing import Any
 from semel.errors import OpenError
 from semel.lab.runbooks.contention import HOLD_S, LIMIT, Trial, best, recommendation
 from semel.lab.runbooks.contention_callers import FIXED_S
+from semel.lab.runbooks.report_page import table, write_page
 
 COLUMNS = (
     "STRATEGY", "CLIENT", "CALLERS", "ADMITTED", "429", "503", "REQUEST P50 ms", "P95 ms",
@@ -193,10 +194,8 @@ def write(folder: Path, seen: ContentionFindings) -> Path:
         figure.tight_layout()
         figure.savefig(folder / name, dpi=110)
         pyplot.close(figure)
-    page = folder / "contention.html"
     titles = {name: title for name, (title, _) in drawings.items()}
-    page.write_text(_page(seen, titles), encoding="utf-8")
-    return page
+    return write_page(folder, "contention", f"{LIMIT} slots, many callers", _body(seen, titles))
 
 
 def _pyplot() -> Any:
@@ -393,15 +392,6 @@ def _plot_sweep(pyplot: Any, seen: ContentionFindings) -> Any:
     return figure
 
 
-_STYLE = """
-body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:75rem;padding:0 1rem}
-table{border-collapse:collapse;font-variant-numeric:tabular-nums;display:block;overflow-x:auto}
-th,td{padding:.3rem .6rem;text-align:right;border-bottom:1px solid #ddd}
-th{font-size:.75rem}
-td:first-child,th:first-child,td:nth-child(2){text-align:left}
-img{max-width:100%}
-"""
-
 _STORY = (
     f"A tenant may have {LIMIT} runs at once, and many callers want one. A gateway has to count the runs and "
     "start the next one without a second caller in between. The usual way is a lock for the tenant: whoever "
@@ -417,7 +407,7 @@ _STORY = (
 )
 
 
-def _page(seen: ContentionFindings, plots: dict[str, str]) -> str:
+def _body(seen: ContentionFindings, plots: dict[str, str]) -> str:
     sentences = "".join(f"<li>{html.escape(each)}</li>" for each in conclusions(seen))
     story = "".join(f"<p>{html.escape(each)}</p>" for each in _STORY)
     pictures = "".join(
@@ -426,24 +416,13 @@ def _page(seen: ContentionFindings, plots: dict[str, str]) -> str:
     )
     left_out = "".join(f"<li>{html.escape(each)}</li>" for each in seen.left_out)
     return (
-        "<!doctype html><html lang=en><meta charset=utf-8><title>Semel: contention</title>"
-        f"<style>{_STYLE}</style><h1>{LIMIT} slots, many callers</h1>{story}"
-        f"<h2>What was seen</h2><ul>{sentences}</ul>"
+        f"{story}<h2>What was seen</h2><ul>{sentences}</ul>"
         f"<h2>Recommendation</h2><p>{html.escape(recommendation(seen.trials, seen.sweep))}</p>{pictures}"
-        f"<h2>All figures</h2>{_table(COLUMNS, [row(each) for each in seen.trials])}"
+        f"<h2>All figures</h2>{table(COLUMNS, [row(each) for each in seen.trials])}"
         + (
-            f"<h2>Waits</h2>{_table(SWEEP_COLUMNS, [sweep_row(each) for each in seen.sweep])}"
+            f"<h2>Waits</h2>{table(SWEEP_COLUMNS, [sweep_row(each) for each in seen.sweep])}"
             if seen.sweep
             else ""
         )
         + (f"<h2>Left out for want of time</h2><ul>{left_out}</ul>" if left_out else "")
-        + "</html>"
     )
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>" for cells in rows
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
