@@ -198,6 +198,17 @@ def test_a_block_that_nobody_would_run_is_found(block: str) -> None:
     assert len(doc_pages.unmarked_blocks(block)) == 1
 
 
+def test_no_block_goes_on_before_the_server_that_it_starts_listens() -> None:
+    """What runs the pages waits for it; a reader who pastes the block does not."""
+    early = [
+        f"{page.name}:{block.first_line}"
+        for page in doc_pages.pages()
+        for block in doc_pages.blocks(page.read_text(encoding="utf-8"))
+        if block.language == "sh" and any(line.endswith(" &") for line in block.lines[:-1])
+    ]
+    assert early == []
+
+
 def test_the_readme_is_one_screen_or_two_and_has_its_two_commands() -> None:
     text = (doc_pages.ROOT / "README.md").read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 120
