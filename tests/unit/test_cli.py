@@ -553,7 +553,10 @@ def test_a_whole_log_is_told_from_one_that_was_touched(ledger: semel.Ledger, tmp
 
 
 def test_duplicates_are_reported_and_fail_only_a_check(ledger: semel.Ledger) -> None:
-    assert "none with another key" in run("audit", "duplicates", "--check").stdout
+    none = run("audit", "duplicates", "--check").stdout
+    assert "none with another key" in none
+    assert "No key came again after its window." in none
+    assert "No two calls of a tool in one step differ in one argument only." in none
     settled(ledger, step="try-1")
     settled(ledger, step="try-2")
     told = answer("audit", "duplicates", "--within", "1h")
@@ -563,6 +566,16 @@ def test_duplicates_are_reported_and_fail_only_a_check(ledger: semel.Ledger) -> 
     assert "conv-42 / try-1  conv-42 / try-2" in plain.stdout
     assert run("audit", "duplicates", "--check").exit_code == 1
     assert run("audit", "duplicates", "--within", "soon").exit_code == 2
+
+
+def test_the_advice_on_windows_of_all_tenants_says_whose_it_is(url: str) -> None:
+    for tenant in ("default", "acme"):
+        with semel.open(url, tenant=tenant) as tenants:
+            settled(tenants)
+            settled(tenants)
+    text = run("windows", "--all-tenants").stdout
+    assert [text.count(f"send, tenant {name}\n") for name in ("default", "acme")] == [1, 1]
+    assert "send\n" in run("windows").stdout
 
 
 # --- manners ----------------------------------------------------------------------------------------------

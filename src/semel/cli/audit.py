@@ -163,6 +163,8 @@ def _tell_duplicates(target: Target, report: Data) -> None:
         out.table(("ONE", "OTHER", "AFTER"), [_example(pair) for pair in tool["examples"][:5]])
     if not report["late_repeats"]:
         out.say("No key came again after its window.")
+    if not report["near_repeats"]:
+        out.say("No two calls of a tool in one step differ in one argument only.")
     if report["flooded"]:
         out.say("There were more calls than could be held at once: some may be missing.")
 

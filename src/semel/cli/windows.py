@@ -55,19 +55,15 @@ def _tell(target: Target, items: Sequence[Data], *, whole: bool) -> None:
     if any(advice["kind"] == KEY for advice in items):
         target.out.say("Keys of clients are those of the gateway; their retries are sampled.")
     for advice in items:
-        if whole:
+        remarks = advice["remarks"]
+        if whole or remarks:
             target.out.say()
+            of = f", tenant {advice['tenant']}" if target.all_tenants else ""
+            target.out.say(f"{_named(advice)}{of}", "bold red" if advice["too_short"] else "bold")
+        if whole:
             target.out.table(("UNDER", "RETRIES", ""), _histogram(advice["ages"]))
-        _tell_remarks(target, advice)
-
-
-def _tell_remarks(target: Target, advice: Data) -> None:
-    remarks = advice["remarks"]
-    if remarks:
-        target.out.say()
-        target.out.say(_named(advice), "bold red" if advice["too_short"] else "bold")
-    for remark in remarks:
-        target.out.say(f"  {remark}")
+        for remark in remarks:
+            target.out.say(f"  {remark}")
 
 
 def _row(advice: Data) -> Sequence[Cell]:
