@@ -198,3 +198,23 @@ def test_without_the_console_the_front_page_links_to_what_is_there(serve: Serve,
 def test_with_the_console_the_front_page_leads_to_it(begin: Gateways, store: str) -> None:
     answer = begin(store).client().get("/")
     assert (answer.status_code, answer.headers["location"]) == (303, "/console/")
+
+
+def test_without_the_console_the_sample_names_no_page_of_it(store: str) -> None:
+    without = "import sys; sys.modules['starlette'] = None; import semel.cli; semel.cli.main()"
+    words = ["serve", "--dev", "--sample", "--port", "0", "--url", store]
+    with subprocess.Popen(
+        [sys.executable, "-c", without, *words],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=quiet_environment(),
+    ) as process:
+        assert process.stdout is not None
+        lines: list[str] = []
+        while not lines or lines[-1] not in ("Ctrl-C stops.\n", ""):
+            lines.append(process.stdout.readline())
+        process.terminate()
+    text = "".join(lines)
+    assert "ORDER" in text
+    assert "/console/" not in text
+    assert 'pip install "semel[console]"' in text

@@ -67,15 +67,15 @@ def serve(sample: bool, probes: tuple[str, ...], **given: Any) -> None:
             "--sample starts runs that nobody asked for: it needs --dev. Nothing was started."
         )
     server.log_to_stderr()
-    store, out = open_store(settings.url), Output()
+    store, out, pages = open_store(settings.url), Output(), _pages()
     if sample:
         # Here, not on top: only this needs a worker.
         from semel.cli.serve_sample import ServedSample
 
-        with_sample = ServedSample(out)
-        server.run(settings, store, with_sample.began, with_sample.play, pages=_pages())
+        with_sample = ServedSample(out, console=pages is not None)
+        server.run(settings, store, with_sample.began, with_sample.play, pages=pages)
     else:
-        server.run(settings, store, lambda where, services: _tell(out, where, services), pages=_pages())
+        server.run(settings, store, lambda where, services: _tell(out, where, services), pages=pages)
     out.say("Stopped; everything that was answered is kept.")
 
 

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 class ServedSample:
     """Begun with the gateway and ended with it; it tells what there is as soon as it knows."""
 
-    def __init__(self, out: Output) -> None:
+    def __init__(self, out: Output, *, console: bool) -> None:
         self._out = out
+        self._console = console  # else the gateway has no pages
         self._where: asyncio.Future[str] | None = None
 
     def began(self, where: str, services: Services) -> None:
@@ -61,8 +62,11 @@ class ServedSample:
             for command in after:
                 out.command(f"  {command}", "")
         out.say()
-        out.say("The same in a browser, under any name:")
-        out.command(f"{where}/console/")
+        if self._console:
+            out.say("The same in a browser, under any name:")
+            out.command(f"{where}/console/")
+        else:
+            out.say('To have the same in a browser: pip install "semel[console]", and start this again.')
         out.say()
         out.say("Ctrl-C stops.")
 
