@@ -366,6 +366,7 @@ def sound() -> dict[str, Any]:
         {"format": "2"},
         {"max_age_us": None},
         {"max_age_us": 0},
+        {"max_age_us": 10**30},
         {"max_age_us": "3d"},
         {"max_keys": 0},
         {"max_keys": 1.5},
@@ -373,6 +374,7 @@ def sound() -> dict[str, Any]:
         {"latest_us": 5},
         {"latest_us": 10**30},
         {"since_us": "monday"},
+        {"since_us": 10**30},
         {"keys": ["a"]},
         {"keys": ["a", "a"]},
         {"keys": ["a", 7]},
@@ -506,7 +508,8 @@ def test_the_format_is_still_the_one_that_older_versions_read() -> None:
 @pytest.mark.parametrize(
     "stats", [7, {}, {"pushes": "1", "ages_us": [], "evicted_early": 0},
               {"pushes": 1, "ages_us": [[1]], "evicted_early": 0},
-              {"pushes": 1, "ages_us": [[1, 2.5]], "evicted_early": 0}]
+              {"pushes": 1, "ages_us": [[1, 2.5]], "evicted_early": 0},
+              {"pushes": 1, "ages_us": [[10**30, 1]], "evicted_early": 0}]
 )  # fmt: skip
 def test_damaged_counts_are_refused(stats: Any) -> None:
     with pytest.raises(ValueError, match="damaged"):

@@ -384,8 +384,11 @@ def _check_times(read: _State) -> None:
     if read.keys and read.latest_us is None:
         raise _damaged("it has keys, but no latest time")
     times = [us for us in (*read.times[:1], *read.times[-1:], read.latest_us) if us is not None]
-    if times != sorted(times) or not all(_FIRST_US <= us <= _LAST_US for us in times):
+    points = [*times, *(us for us in (read.since_us,) if us is not None)]
+    if times != sorted(times) or not all(_FIRST_US <= us <= _LAST_US for us in points):
         raise _damaged("a time is out of range")
+    if not all(0 < us <= _LAST_US - _FIRST_US for us in (read.max_age_us, *read.ages_us)):
+        raise _damaged("an age is out of range")
 
 
 def _whole(value: Any) -> TypeGuard[int]:
