@@ -468,6 +468,35 @@ def test_a_node_that_is_resumed_is_in_the_same_step_and_a_second_visit_in_anothe
     assert till.paid == [5, 5], "two visits: the first was resumed, and paid once"
 
 
+def test_each_visit_to_a_subgraph_is_another_step_of_its_nodes(ledger: semel.Ledger) -> None:
+    """A subgraph counts its steps anew with each visit, also in the next run of its thread."""
+    till, fails = Till(), [True]
+
+    def charge(state: Orders) -> Any:
+        with step(ledger):
+            till.pay(5)
+        if fails and fails.pop():
+            raise RuntimeError("the process ends here")
+        return {"amounts": [*state["amounts"], 5]}
+
+    within = StateGraph(Orders)
+    within.add_node("charge", charge)
+    within.add_edge(START, "charge")
+    graph = StateGraph(Orders)
+    graph.add_node("till", within.compile())
+    graph.add_edge(START, "till")
+    graph.add_conditional_edges(
+        "till", lambda state: END if len(state["amounts"]) == 2 else "till", ["till", END]
+    )
+    compiled = graph.compile(checkpointer=InMemorySaver())
+    with pytest.raises(RuntimeError):
+        compiled.invoke({"amounts": []}, THREAD)
+    compiled.invoke(None, THREAD)
+    assert till.paid == [5, 5], "two visits: the first was resumed, and paid once"
+    compiled.invoke({"amounts": [5]}, THREAD)
+    assert till.paid == [5, 5, 5]
+
+
 def test_a_node_with_messages_is_in_the_turn_of_the_user(ledger: semel.Ledger) -> None:
     till = Till()
 

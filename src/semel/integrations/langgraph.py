@@ -13,10 +13,11 @@ In nodes of your own: `with step(ledger): issue_refund(…)`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from threading import Lock
 from typing import Annotated, Any, NotRequired, TypeAlias, Unpack
+from uuid import UUID
 
 from langchain.agents.middleware import AgentMiddleware, AgentState
 from langchain.agents.middleware.types import PrivateStateAttr, ToolCallRequest
@@ -95,8 +96,24 @@ def step(ledger: Ledger, **rules: Unpack[Rules]) -> Turn:
     config = get_config()
     thread, names = _thread(config)
     message = _users_message(_state_messages(config))
-    visit = (*names[:-1], message) if message else (*names, str(config["metadata"]["langgraph_step"]))
+    visit = (*names[:-1], message) if message else (*names, *_visit(config))
     return AgentGuard(ledger, **rules).turn(thread, visit)
+
+
+def _visit(config: Mapping[str, Any]) -> Iterator[str]:
+    """The number of this step in the run, after those of the graphs around: a subgraph counts from nought.
+
+    LangGraph hands a node its own graph's number; another's is the clock sequence of its checkpoint's id.
+    """
+    settings = config["configurable"]
+    places = str(settings.get("checkpoint_ns") or "").split("|")
+    for namespace in ("|".join(places[:depth]) for depth in range(len(places) - 1)):
+        if checkpoint := settings[CONFIG_KEY_CHECKPOINT_MAP].get(namespace):
+            yield str((UUID(checkpoint).clock_seq + 1) % _CLOCK_SEQUENCES)
+    yield str(config["metadata"]["langgraph_step"])
+
+
+_CLOCK_SEQUENCES = 2**14
 
 
 def _ask(guard: AgentGuard, question: dict[str, Any], new: bool) -> Any:
