@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from pydantic_ai import (
@@ -12,6 +12,7 @@ from pydantic_ai import (
     DeferredToolRequests,
     DeferredToolResults,
     ModelRetry,
+    RunContext,
     ToolApproved,
     UnexpectedModelBehavior,
 )
@@ -201,6 +202,18 @@ def test_a_history_that_names_no_turn_is_refused_and_the_author_hears_of_it(
     with pytest.raises((errors.NoStep, UnexpectedModelBehavior), match="turn has no name"):
         paying.run_sync(message_history=history)
     assert till.asked == [50]
+
+
+def test_a_tool_is_given_the_frameworks_context(ledger: semel.Ledger, tmp_path: Any) -> None:
+    @semel.tool_contract
+    def note(context: Annotated[RunContext[str], semel.Injected], text: str) -> str:
+        """Write it down."""
+        return f"{text} for {context.deps}"
+
+    says = model(Job(tmp_path, [[[Call("note", {"text": "hello"})], "done"]]))
+    clerk = Agent(says, deps_type=str, tools=[note], capabilities=[SemelCapability(ledger)])
+    messages = clerk.run_sync("note it", deps="ann", **TURN).all_messages()
+    assert [part.content for part in messages[2].parts] == ["hello for ann"]
 
 
 class TestOnDbos:

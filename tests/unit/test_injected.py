@@ -44,11 +44,19 @@ def pay(way):
 
 def test_it_is_in_the_signature_and_in_no_schema(pay):
     assert list(inspect.signature(pay).parameters) == ["to", "ctx", "amount", "note"]
-    assert inspect.signature(pay).parameters["ctx"].annotation == Ctx
-    assert get_type_hints(pay, include_extras=True)["ctx"] == Ctx
+    assert inspect.signature(pay).parameters["ctx"].annotation == Context
+    assert get_type_hints(pay, include_extras=True)["ctx"] == Context, "which is what a framework looks for"
     assert list(pay.contract.schema["properties"]) == ["to", "amount", "note"]
     assert pay.contract.schema["required"] == ["to"]
     assert pay.contract.argument_names == ("to", "amount", "note")
+
+
+def test_what_else_is_said_of_it_stays_in_the_signature():
+    @tool_contract
+    def pay(to: str, ctx: Annotated[Context, "of a framework", semel.Injected]) -> str:
+        return to
+
+    assert inspect.signature(pay).parameters["ctx"].annotation == Annotated[Context, "of a framework"]
 
 
 def test_it_is_in_no_key_and_no_record(ledger, way, pay):

@@ -17,6 +17,7 @@ from semel.contract import shapes
 from semel.contract.contract import Contract, Declaration, InFlightRule, ToolClass, ToolValue, UnknownRule
 from semel.contract.filled import filled
 from semel.contract.result import Approval, ToolCall, ToolResult
+from semel.contract.signature import without_marker
 from semel.errors import ContractError
 from semel.kernel.durations import Duration
 from semel.ledger.ledger import Ledger
@@ -329,7 +330,7 @@ def _hide_keys(wrapper: Any, contract: Contract, local_names: Mapping[str, Any])
     hidden = (*contract.key_parameters, *contract.transaction_parameters, *to_be_filled)
 
     def meant(written: Any) -> Any:
-        return _meant(written, contract, local_names)
+        return without_marker(_meant(written, contract, local_names))
 
     shown = [
         parameter.replace(annotation=meant(parameter.annotation))

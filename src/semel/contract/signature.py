@@ -392,7 +392,20 @@ def _is_plain(kind: Any) -> bool:
 def is_injected(kind: Any) -> bool:
     if get_origin(kind) is not Annotated or is_hidden(kind):
         return False
-    return any(each is Injected or isinstance(each, Injected) for each in get_args(kind)[1:])
+    return any(map(_marks_injected, get_args(kind)[1:]))
+
+
+def without_marker(kind: Any) -> Any:
+    """As it is shown to frameworks: not all of them know their own type inside an `Annotated`."""
+    if not is_injected(kind):
+        return kind
+    of, *beside = get_args(kind)
+    kept = [each for each in beside if not _marks_injected(each)]
+    return Annotated[(of, *kept)] if kept else of
+
+
+def _marks_injected(each: Any) -> bool:
+    return each is Injected or isinstance(each, Injected)
 
 
 def is_hidden(kind: Any) -> bool:
