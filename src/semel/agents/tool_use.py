@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypedDict, TypeVar, Unpack, cast, ge
 import orjson
 
 from semel.agents.asking import UNNAMED
+from semel.agents.calling import refuse_shown
 from semel.agents.guarding import Ask, Told, aguard, guard
 from semel.agents.history import Repeat, Written, contract_of, place
 from semel.agents.turns import Turn, turn
@@ -50,7 +51,7 @@ class ToolUse:
     name: str
     arguments: Mapping[str, Any]
     locate: Callable[[], Location]  # NoStep if nobody knows
-    schema: Callable[[], Mapping[str, Any]]  # of a plain function's arguments
+    schema: Callable[[], Mapping[str, Any]]  # of its arguments, as the model is shown them
     hints: Mapping[str, Any] | None = None  # what a plain function says of itself, as MCP writes it
 
 
@@ -95,6 +96,9 @@ class AgentGuard:
         self, use: ToolUse, do: Callable[[], Any], as_data: Callable[[Any], Any], *, is_async: bool
     ) -> tuple[Callable[[], Any], Turn | None, Callable[[Any], Any]]:
         """The call to be made, where, and what its outcome means."""
+        contract = contract_of(use.tool)
+        if contract is not None and contract.injected_parameters:
+            refuse_shown(use.tool, use.schema().get("properties") or {})
         if not self._is_to_be_guarded(use):
             return do, self.at(use.tool, use.locate), lambda outcome: outcome
         bare, values = self._bare_contract(use, is_async), list[Any]()
