@@ -111,6 +111,34 @@ def test_an_approval_after_the_question_has_expired_approves_nothing(
     assert till.paid == []
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_the_state_rejected_is_the_approvers_decision(ledger: semel.Ledger, stream: bool) -> None:
+    till = Till()
+    agent = till.agent((5, "1"), (5000, "2"))
+    agent.tools = tools(till.pay, approver="bob")
+
+    async def run(given: Any) -> Any:
+        async with turn(ledger, "session", "message-1"):
+            if not stream:
+                return await Runner.run(agent, given)
+            streamed = Runner.run_streamed(agent, given)
+            async for _ in streamed.stream_events():
+                pass
+            return streamed
+
+    async def rejected_by_the_state() -> None:
+        result = await run("pay")
+        state = result.to_state()
+        state.reject(*result.interruptions, rejection_message="too much")
+        await run(state)
+
+    asyncio.run(rejected_by_the_state())
+    assert till.paid == []
+    asked = {each.input["amount"]: (each.status, each.decided_by) for each in ledger.approvals.list()}
+    assert asked == {5: ("rejected", "bob"), 5000: ("waiting", None)}
+    assert [each.reason for each in ledger.approvals.list() if each.decided_by] == ["too much"]
+
+
 def test_a_decision_after_the_question_has_expired_decides_nothing_and_it_is_asked_anew(
     ledger: semel.Ledger, clock: FakeClock
 ) -> None:

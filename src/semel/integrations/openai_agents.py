@@ -17,6 +17,7 @@ hands the person's answer to the ledger and to the run:
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Iterable
 from functools import partial
 from typing import Any
@@ -44,8 +45,8 @@ def turn(
 def tools(*given: Any, undecorated: Undecorated = "pass", approver: str = UNNAMED) -> list[Tool]:
     """The tools of an agent, functions or their FunctionTools: those with a contract guarded.
 
-    `undecorated="guard"` gives plain functions the bare contract. `approver` is who has approved what
-    `state.approve` let through without `decide`.
+    `undecorated="guard"` gives plain functions the bare contract. `approver` is who has decided what
+    `state.approve` let through, and `state.reject` turned away, without `decide`.
     """
     return [_guarded(each, undecorated, approver) for each in given]
 
@@ -61,7 +62,12 @@ def _guarded(given: Any, undecorated: Undecorated, approver: str) -> Any:
     made.on_invoke_tool = calls.invoke
     if tool.contract.approval is not None:
         made.needs_approval = calls.asks
+        made.is_enabled = partial(calls.is_enabled, shown.is_enabled)
     return made
+
+
+# Questions that wait in this process, and were not decided through the ledger; no more for ever.
+_ASKED_MAX = 1_000
 
 
 class _Calls:
@@ -70,6 +76,7 @@ class _Calls:
     def __init__(self, tool: Any, name: str, approver: str) -> None:
         self.tool = tool
         self._name, self._approver = name, approver
+        self._asked: dict[tuple[str, str, str], ToolCall] = {}
 
     async def invoke(self, context: ToolContext[Any], written: str) -> Any:
         # What the framework lets through was approved by a person, who may not have told the ledger.
@@ -93,10 +100,36 @@ class _Calls:
             return True  # the call finds out whether the question is still the one that was answered
         try:
             call = ToolCall(_filled(self.tool, arguments, context))
-            return bool((await self.tool.aask(call)).status == "waiting")
+            waits = (await self.tool.aask(call)).status == "waiting"
         except CallError as error:
             agents.tell(error)  # raises NO_STEP; everything else is told by the call
             return False
+        if waits and (step := current_step()) is not None:
+            self._asked[step.conversation, step.path_text, call_id] = call
+            if len(self._asked) > _ASKED_MAX:
+                del self._asked[next(iter(self._asked))]
+        return waits
+
+    async def is_enabled(self, given: Any, context: RunContextWrapper[Any], agent: Any) -> bool:
+        """Asked before each round. What was rejected never reaches the tool, so the ledger is told here."""
+        for record in context._approvals.values():
+            for call_id in record.rejected if isinstance(record.rejected, list) else ():
+                await self._rejected(call_id, record.rejection_messages.get(call_id))
+        enabled = given(context, agent) if callable(given) else given
+        return bool(await enabled if inspect.isawaitable(enabled) else enabled)
+
+    async def _rejected(self, call_id: str, reason: str | None) -> None:
+        if (step := current_step()) is None:
+            return
+        place = (step.conversation, step.path_text, call_id)
+        if (call := self._asked.get(place)) is None:
+            return
+        asked = await self.tool.aask(call)
+        if asked.status == "waiting" and not asked.new:
+            with agents.unless_decided():
+                verdict = {"approved": False, "reason": reason}
+                await agents.adecide(step.ledger, asked, verdict, self._approver)
+        self._asked.pop(place, None)
 
 
 class _NotAsked(Exception):
