@@ -8,6 +8,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, cast
+from urllib.parse import unquote
 
 import orjson
 import pytest
@@ -376,6 +377,40 @@ def test_two_ids_under_one_name_are_two_requests(ledger: Ledger) -> None:
     app = IdempotencyMiddleware(Counting(), ledger=ledger)
     run(ask(app, KEY, ANN, path="/orders/1"))
     assert run(ask(app, KEY, ANN, path="/orders/2")).code == "idempotency_key_reused"
+
+
+@pytest.mark.parametrize(
+    ("first", "other"),
+    [
+        (b"/files/a%2Fb", b"/files/a/b"),
+        (b"/files/a/b", b"/files/a%2fb"),
+        (b"/files/a%2F", b"/files/a/"),
+        (b"/files/%FF", b"/files/%FE"),
+        (b"/files/%FF", b"/files/%EF%BF%BD"),
+    ],
+)
+def test_paths_that_are_alike_only_once_they_are_decoded_are_two(
+    first: bytes, other: bytes, ledger: Ledger
+) -> None:
+    """As servers hand them over: decoded, and as they came. An application may go by either."""
+
+    def path(raw: bytes) -> dict[str, Any]:
+        return {"path": unquote(raw.decode()), "raw_path": raw}
+
+    counting = Counting()
+    app = IdempotencyMiddleware(counting, ledger=ledger)
+    run(ask(app, KEY, ANN, **path(first)))
+    assert run(ask(app, KEY, ANN, **path(other))).code == "idempotency_key_reused"
+    assert run(ask(app, KEY, ANN, **path(first))).replayed
+    assert counting.calls == 1
+
+
+def test_a_path_that_is_only_spelled_otherwise_is_the_same(ledger: Ledger) -> None:
+    """What stands in between may spell it anew; so does a redirect to the other slash."""
+    app = IdempotencyMiddleware(Counting(), ledger=ledger)
+    run(ask(app, KEY, ANN, path="/files/é b", raw_path=b"/files/%c3%a9%20b"))
+    for raw in (b"/files/%C3%A9%20%62", b"/files/%C3%A9%20b/", b"/files/%C3%A9%20b?a=%2F", None):
+        assert run(ask(app, KEY, ANN, path="/files/é b", raw_path=raw)).replayed
 
 
 # --- answers ----------------------------------------------------------------------------------------

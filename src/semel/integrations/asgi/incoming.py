@@ -69,6 +69,7 @@ class KeyedRequest(NamedTuple):
     body: bytes
     scheme: str
     host: bytes
+    raw_path: bytes  # as it came; empty where the server does not say
 
     @property
     def place(self) -> str:
@@ -96,8 +97,36 @@ class KeyedRequest(NamedTuple):
 
     def digest(self, secret_key: bytes) -> bytes:
         """What tells it from another request of the same key; keyed, because a body may hold secrets."""
-        whole = frame(self.caller, self.method, _bytes(self.place), self.query, self.content_type, self.body)
+        whole = frame(
+            self.caller,
+            self.method,
+            _bytes(self.place),
+            self.query,
+            self.content_type,
+            self.body,
+            *_lost_by_decoding(self.raw_path),
+        )
         return hmac.digest(_key_for(_REQUEST_PURPOSE, secret_key), whole, "sha256")
+
+
+def _lost_by_decoding(raw_path: bytes) -> tuple[bytes, ...]:
+    """The names of a path in which one has a slash of its own, or bytes that are no text; nearly always none.
+
+    Decoded it is like another one, `a%2Fb` like `a/b`, and some applications tell the two apart.
+    """
+    if b"%" not in raw_path:
+        return ()
+    path, _, _ = raw_path.partition(b"?")  # some servers leave the query there
+    names = [unquote_to_bytes(name) for name in path.rstrip(b"/").split(b"/")]
+    return (frame(*names),) if any(b"/" in name or not _is_text(name) for name in names) else ()
+
+
+def _is_text(name: bytes) -> bool:
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 @lru_cache(1_024)

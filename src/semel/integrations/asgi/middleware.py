@@ -164,6 +164,7 @@ class IdempotencyMiddleware:
             body,
             scope.get("scheme", "http"),
             b"".join(headers.get(b"host", ())[:1]),
+            scope.get("raw_path") or b"",
         )
 
     async def _digest_of_caller(self, scope: Scope, headers: Headers) -> str:
