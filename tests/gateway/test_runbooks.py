@@ -462,6 +462,26 @@ def test_a_caller_that_is_refused_comes_back_with_its_key() -> None:
     assert starts == ["k", "k"]
 
 
+def test_a_caller_that_lets_the_gateway_wait_for_a_slot_comes_back_for_no_longer_than_one_that_does_not() -> (
+    None
+):
+    """The time it asks the gateway to wait is a part of its budget here, or it would be tried for longer."""
+    full = b'{"code": "max_concurrent_runs_reached", "retriable": true, "detail": "No."}'
+
+    def answers(request: SeenRequest, _: int) -> list[bytes]:
+        if request.line.startswith("GET /healthz "):
+            return [answer(b"{}")]
+        # Later than its budget, and sooner than its budget and the wait together.
+        return [answer(full, "429 Too Many Requests", "application/problem+json", Retry_After="2")]
+
+    with stranger(answers) as server, caller_processes() as processes:
+        order = Order(
+            server.url, None, "t", "w", ["k"], client="jitter", budget_s=1.0, hold_s=None, slot_wait="1h"
+        )
+        results = processes.run(order)
+    assert [status for _, _, status in results.requests] == [429]
+
+
 def a_trial(
     strategy: str, admitted: int, *, took_s: float = 0.1, at_once: int = 1, status: int = 200
 ) -> Trial:

@@ -31,6 +31,7 @@ from semel.client.driving import AwaitingDriver, ServerAddress
 from semel.client.gateway import AsyncRunsGroup
 from semel.client.retrying import Patience, Silence, Try, WireAnswer
 from semel.kernel.clock import SYSTEM
+from semel.kernel.durations import microseconds
 
 Retry = Literal["none", "fixed", "jitter"]
 
@@ -187,7 +188,9 @@ class Crowd:
     async def _caller(self, connection: CallerConnection, key: str) -> None:
         """It comes back with its key until it is admitted, or its budget is spent."""
         order, shown = self._order, self._order.url
-        jittered = Patience(SYSTEM, shown, order.budget_s, _ANSWER_S)
+        # To a client, what it asks the gateway to wait is on top of its budget. Here all have the same time.
+        waits_s = microseconds(order.slot_wait) / 1e6 if order.slot_wait else 0.0
+        jittered = Patience(SYSTEM, shown, order.budget_s - waits_s, _ANSWER_S)
         single = Patience(SYSTEM, shown, _ANSWER_S, _ANSWER_S, tries=1)
         runs = self._runs(connection, jittered if order.client == "jitter" else single)
         while True:
