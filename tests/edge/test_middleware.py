@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 import orjson
 import pytest
+from starlette.requests import Request
 
 import semel
 from semel.errors import ContractError, OutcomeUnknown, ResultInvalid
@@ -255,6 +256,27 @@ def test_a_client_that_left_is_spoken_of_once_the_run_limit_is_over(ledger: Ledg
         return exchange
 
     assert run(main()).status == 200
+
+
+def test_a_stream_that_looks_now_and_then_whether_its_client_left_hears_of_it_too(flaky: FlakyStore) -> None:
+    """`if await request.is_disconnected(): break`, as handlers write it: each look gives up at once."""
+    ledger, clock = Ledger(flaky), cast(FakeClock, flaky.clock)
+    heard: list[bool] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        request = Request(scope, receive)
+        await request.body()
+        for _ in range(3):
+            heard.append(await request.is_disconnected())
+            clock.advance("8m")
+
+    async def main() -> None:
+        exchange = Exchange(KEY, ANN)
+        exchange.gone.set()
+        await IdempotencyMiddleware(app, ledger=ledger)(exchange.scope, exchange.receive, exchange.send)
+
+    run(main())
+    assert heard == [False, False, True]
 
 
 def test_a_request_without_a_key_hears_of_its_client_at_once(ledger: Ledger) -> None:

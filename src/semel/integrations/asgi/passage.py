@@ -144,9 +144,11 @@ class Passage:
         if self._body is not None:
             body, self._body = self._body, None
             return {"type": "http.request", "body": body, "more_body": False}
-        if not self._over.is_set():
+        # From the request's begin, for each look: some applications look again and again, for a moment each.
+        unspoken_s = self._hears_at - self._call.ledger.clock.monotonic()
+        if unspoken_s > 0 and not self._over.is_set():
             try:
-                async with asyncio.timeout(self._call.contract.run_limit_us / 1e6):
+                async with asyncio.timeout(unspoken_s):
                     await self._over.wait()
             except TimeoutError:
                 pass
