@@ -427,6 +427,16 @@ def test_paths_that_are_alike_only_once_they_are_decoded_are_two(
     assert counting.calls == 1
 
 
+def test_a_router_that_takes_its_mount_from_the_path_makes_no_two_requests_one(ledger: Ledger) -> None:
+    """As Litestar does before it calls its middleware, and without a `root_path` that says so."""
+    counting = Counting()
+    app = IdempotencyMiddleware(counting, ledger=ledger)
+    run(ask(app, KEY, ANN, path="/pay/", raw_path=b"/shop-1/pay"))
+    assert run(ask(app, KEY, ANN, path="/pay/", raw_path=b"/shop-2/pay")).code == "idempotency_key_reused"
+    assert run(ask(app, KEY, ANN, path="/pay/", raw_path=b"/shop-1/pay/")).replayed
+    assert counting.calls == 1
+
+
 def test_a_path_that_is_only_spelled_otherwise_is_the_same(ledger: Ledger) -> None:
     """What stands in between may spell it anew; so does a redirect to the other slash."""
     app = IdempotencyMiddleware(Counting(), ledger=ledger)

@@ -97,36 +97,24 @@ class KeyedRequest(NamedTuple):
 
     def digest(self, secret_key: bytes) -> bytes:
         """What tells it from another request of the same key; keyed, because a body may hold secrets."""
-        whole = frame(
-            self.caller,
-            self.method,
-            _bytes(self.place),
-            self.query,
-            self.content_type,
-            self.body,
-            *_lost_by_decoding(self.raw_path),
-        )
+        place = _bytes(self.place)
+        lost = _lost_on_the_way(self.raw_path, place)
+        whole = frame(self.caller, self.method, place, self.query, self.content_type, self.body, *lost)
         return hmac.digest(_key_for(_REQUEST_PURPOSE, secret_key), whole, "sha256")
 
 
-def _lost_by_decoding(raw_path: bytes) -> tuple[bytes, ...]:
-    """The names of a path in which one has a slash of its own, or bytes that are no text; nearly always none.
+def _lost_on_the_way(raw_path: bytes, place: bytes) -> tuple[bytes, ...]:
+    """The names of the path that the client asked for, if `place` does not tell them; nearly always it does.
 
-    Decoded it is like another one, `a%2Fb` like `a/b`, and some applications tell the two apart.
+    Decoded, `a%2Fb` is like `a/b`, and bytes that are no text are like others; and some routers take from the
+    path what an application is mounted at. Two requests that differ there are two.
     """
-    if b"%" not in raw_path:
-        return ()
     path, _, _ = raw_path.partition(b"?")  # some servers leave the query there
-    names = [unquote_to_bytes(name) for name in path.rstrip(b"/").split(b"/")]
-    return (frame(*names),) if any(b"/" in name or not _is_text(name) for name in names) else ()
-
-
-def _is_text(name: bytes) -> bool:
-    try:
-        name.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+    path = path.rstrip(b"/") or path[:1]
+    if path == place or not path:
+        return ()
+    names = [unquote_to_bytes(name) for name in path.split(b"/")]
+    return () if names == place.split(b"/") else (frame(*names),)
 
 
 @lru_cache(1_024)
