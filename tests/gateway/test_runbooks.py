@@ -548,6 +548,13 @@ def test_words_and_title_tell_the_same_of_jitter_in_the_looks_at_the_lock() -> N
     assert "up to 3 requests for the lock in 10 ms with jitter, 5 without" in title
 
 
+def test_the_page_says_for_how_long_callers_come_back_and_what_its_columns_are() -> None:
+    page = contention_report._page(ContentionFindings([a_trial("atomic", 9)], ()), {})
+    assert "they are admitted or their budget of 3 s is spent" in page
+    assert "LONGEST / MEAN GAP" in page
+    assert "longest time between two callers that were admitted, against the mean one" in page
+
+
 # --- what `make serve` says ---------------------------------------------------------------------------
 
 

@@ -392,24 +392,37 @@ def _plot_sweep(pyplot: Any, seen: ContentionFindings) -> Any:
     return figure
 
 
-_STORY = (
+_SETTING = (
     f"A tenant may have {LIMIT} runs at once, and many callers want one. A gateway has to count the runs and "
     "start the next one without a second caller in between. The usual way is a lock for the tenant: whoever "
     "does not get it looks again, every 10 ms (fixed) or 10 ms on average (jitter), for as long as "
     "--lock-wait says, and is then refused with 503. Atomic admission is one step of the store, without a "
-    "lock: a caller is admitted, or told 429 because no slot is free.",
-    "Callers first try once, and no run ends: two are admitted, and what is seen is how the others are "
-    f"answered. Then runs end after {1000 * HOLD_S:.0f} ms, and callers come back with the same key until "
-    f"they are admitted or their budget is spent: after a fixed {1000 * FIXED_S:.0f} ms; or with exponential "
-    "full jitter, and not before the answer's `Retry-After`. Those who come back are equally patient at "
-    "every gateway: behind the lock they wait for the lock, with atomic admission for a slot "
-    "(`Prefer: wait`), for as long. Gateway and callers are processes of their own.",
+    "lock: a caller is admitted, or told 429 because no slot is free."
 )
+
+_LEGEND = (
+    "P50 and P95: half of them, and 95 of 100, took no longer. Admitted after: from a caller's first try on. "
+    f"Peak: the most looks at the lock in {1000 * _SLICE_S:.0f} ms. Gap: the longest time between two "
+    "callers that were admitted, against the mean one; 1 is even."
+)
+
+
+def _course(seen: ContentionFindings) -> str:
+    budgets = " or ".join(f"{each:g}" for each in sorted({each.variant.budget_s for each in seen.trials}))
+    return (
+        "Callers first try once, and no run ends: two are admitted, and what is seen is how the others are "
+        f"answered. Then runs end after {1000 * HOLD_S:.0f} ms, and callers come back with the same key "
+        f"until they are admitted or their budget of {budgets} s is spent: after a fixed "
+        f"{1000 * FIXED_S:.0f} ms; or with exponential full jitter, and not before the answer's "
+        "`Retry-After`. Those who come back are equally patient at every gateway: behind the lock they wait "
+        "for the lock, with atomic admission for a slot (`Prefer: wait`), for as long. Gateway and callers "
+        "are processes of their own."
+    )
 
 
 def _body(seen: ContentionFindings, plots: dict[str, str]) -> str:
     sentences = "".join(f"<li>{html.escape(each)}</li>" for each in conclusions(seen))
-    story = "".join(f"<p>{html.escape(each)}</p>" for each in _STORY)
+    story = "".join(f"<p>{html.escape(each)}</p>" for each in (_SETTING, _course(seen)))
     pictures = "".join(
         f'<h2>{html.escape(title)}</h2><img src="{name}" alt="{html.escape(title)}">'
         for name, title in plots.items()
@@ -418,7 +431,8 @@ def _body(seen: ContentionFindings, plots: dict[str, str]) -> str:
     return (
         f"{story}<h2>What was seen</h2><ul>{sentences}</ul>"
         f"<h2>Recommendation</h2><p>{html.escape(recommendation(seen.trials, seen.sweep))}</p>{pictures}"
-        f"<h2>All figures</h2>{table(COLUMNS, [row(each) for each in seen.trials])}"
+        f"<h2>All figures</h2><p>{html.escape(_LEGEND)}</p>"
+        f"{table(COLUMNS, [row(each) for each in seen.trials])}"
         + (
             f"<h2>Waits</h2>{table(SWEEP_COLUMNS, [sweep_row(each) for each in seen.sweep])}"
             if seen.sweep
