@@ -85,14 +85,14 @@ class IdempotencyMiddleware:
         self._prefixes, self._patterns = _paths(paths)
         self._everywhere = paths is None
         self._required = required
-        self._caller = caller
+        self._caller = _function(caller)
         self._cookies = _texts("cookies", cookies)
         self._shares = _one_of("anonymous", anonymous, ("share", None)) == "share"
         self._conversation = _conversation(app)
         self._mark = (id(ledger), self._conversation)
         self._bytes_max = _bounded(max_body)
         self._rules = EdgeRules(
-            self._bytes_max, _one_of("on_5xx", on_5xx, get_args(On5xx)), frozenset(map(_status, release))
+            self._bytes_max, _one_of("on_5xx", on_5xx, get_args(On5xx)), _statuses(release)
         )
         policy = _one_of("on_unknown", on_unknown, ("park", "rerun"))
         contract = RouteContract(window=window, run_limit=run_limit, on_unknown=policy)
@@ -228,7 +228,7 @@ def _paths(
 ) -> tuple[tuple[str, ...], tuple[re.Pattern[str], ...]]:
     paths = (given,) if isinstance(given, str | re.Pattern) else tuple(given or ())
     prefixes = tuple(path for path in paths if isinstance(path, str))
-    patterns = tuple(path for path in paths if isinstance(path, re.Pattern))
+    patterns = tuple(path for path in paths if isinstance(path, re.Pattern) and isinstance(path.pattern, str))
     if len(prefixes) + len(patterns) < len(paths) or not all(path.startswith("/") for path in prefixes):
         raise ContractError(f"paths= takes prefixes like '/charges' or compiled patterns, not {given!r}.")
     return prefixes, patterns
@@ -246,7 +246,14 @@ def _bounded(max_body: int) -> int:
     return max_body
 
 
-def _status(given: int) -> int:
-    if not isinstance(given, int) or not 200 <= given <= 599:
-        raise ContractError(f"release= takes statuses of HTTP, such as 412, not {given!r}.")
-    return int(given)
+def _function(caller: CallerOf | None) -> CallerOf | None:
+    if caller is not None and not callable(caller):
+        raise ContractError(f"caller= is a function of the ASGI scope that names the caller, not {caller!r}.")
+    return caller
+
+
+def _statuses(given: Iterable[int]) -> frozenset[int]:
+    statuses = tuple(given) if isinstance(given, Iterable) else (None,)
+    if not all(isinstance(status, int) and 200 <= status <= 599 for status in statuses):
+        raise ContractError(f"release= takes statuses of HTTP, such as {{412}}, not {given!r}.")
+    return frozenset(map(int, statuses))
