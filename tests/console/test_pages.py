@@ -262,6 +262,19 @@ def test_slots_are_shown_against_each_limit(console: Console) -> None:
     assert "<b>1 of 1</b> Slots of ship" in text
 
 
+def test_a_limit_that_is_used_up_is_shown_however_many_others_there_are(console: Console) -> None:
+    served, browser = signed_in(console)
+    define(served.client(), "ship", {"id": "pack", "topic": "pack"}, max_concurrent_runs=1)
+    start_run(served.client(), {}, name="ship")
+    for number in range(25):
+        define(served.client(), f"idle-{number}", {"id": "pack", "topic": "pack"}, max_concurrent_runs=2)
+    text = browser.get("/").text
+    assert "<b>1 of 1</b> Slots of ship" in text
+    assert text.index("Slots of ship") < text.index("Slots of idle-24")  # the fullest first
+    served.client().delete("/api/v1/workflows/ship")
+    assert "Slots of idle-24" in browser.get("/").text
+
+
 def test_a_dead_letter_is_sent_again_once(console: Console) -> None:
     served, browser = signed_in(console)
     letter = asyncio.run(put_aside(served.services.store))

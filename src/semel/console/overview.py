@@ -13,12 +13,13 @@ from semel.console.lists import PageCell
 from semel.console.visit import PageVisit
 from semel.gateway import operate
 from semel.gateway.last_hour import MinuteCounts
+from semel.questions.refusals import Refusal
 
 # Counted up to here, and a few of them shown: more than a person settles before looking again.
 _COUNTED, _FEW = "51", 5
 
 # Those whose own limits are shown.
-_WORKFLOWS = "20"
+_WORKFLOWS = 20
 
 
 async def show(visit: PageVisit) -> Response:
@@ -91,25 +92,44 @@ class SlotUse(NamedTuple):
 
 
 async def _slots(visit: PageVisit) -> list[SlotUse]:
-    ask = visit.operations.get
-    limit = (await ask("get_tenant"))["max_concurrent_runs"]
-    slots = [SlotUse("Slots used", await _used(visit, ""), limit, "runs")]
-    for workflow in (await ask("list_workflows", {"limit": _WORKFLOWS}))["items"]:
-        if (own := workflow.get("max_concurrent_runs")) is not None:
-            name = workflow["workflow_id"]
-            address = f"runs?workflow_id={quote(name)}"
-            slots.append(SlotUse(f"Slots of {name}", await _used(visit, name), own, address))
-    return slots
+    """The tenant's; then those of its workflows, the fullest first."""
+    holding = await _holding(visit, "")
+    limit = (await visit.operations.get("get_tenant"))["max_concurrent_runs"]
+    own = [
+        SlotUse(f"Slots of {name}", len(await _holding(visit, name)), most, f"runs?workflow_id={quote(name)}")
+        for name, most in await _limits(visit, [run["workflow_id"] for run in holding])
+    ]
+    own.sort(key=lambda slot: slot.used / slot.limit, reverse=True)
+    return [SlotUse("Slots used", len(holding), limit, "runs"), *own]
 
 
-async def _used(visit: PageVisit, workflow: str) -> int:
+async def _limits(visit: PageVisit, in_use: Sequence[str]) -> list[tuple[str, int]]:
+    """Of workflows with a limit of their own: those in use, and the newest, some of all there are."""
+    newest = (await visit.operations.get("list_workflows", {"limit": str(_WORKFLOWS)}))["items"]
+    limits = {each["workflow_id"]: each.get("max_concurrent_runs") for each in newest}
+    names = list(dict.fromkeys([*in_use, *limits]))[:_WORKFLOWS]
+    for name in names:
+        if name not in limits:
+            limits[name] = await _limit(visit, name)
+    return [(name, most) for name in names if (most := limits[name]) is not None]
+
+
+async def _limit(visit: PageVisit, name: str) -> int | None:
+    try:
+        workflow: Mapping[str, int | None] = await visit.operations.get("get_workflow", workflow_id=name)
+    except Refusal:  # it was deleted, and a run of it goes on
+        return None
+    return workflow.get("max_concurrent_runs")
+
+
+async def _holding(visit: PageVisit, workflow: str) -> list[Mapping[str, Any]]:
     """Runs that hold a slot."""
     query = {"workflow_id": workflow, "limit": _COUNTED}
-    lists = [
+    pages = [
         await visit.operations.get("list_runs", {**query, "status": status})
         for status in ("running", "waiting")
     ]
-    return sum(len(each["items"]) for each in lists)
+    return [run for page in pages for run in page["items"]]
 
 
 class Sparkline(NamedTuple):
