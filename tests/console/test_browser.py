@@ -348,6 +348,16 @@ def test_nothing_stands_in_anybodys_way(served: Served, tab: Open, axe: str, sch
         assert [(each["id"], each["nodes"][0]["html"]) for each in found] == [], path
 
 
+# As long as a principal may be; and as people are called, where the pages' names were squeezed beside it.
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("name", ["P" * 128, "accounting.night-shift@payments.example.com"])
+@pytest.mark.parametrize("width", [360, 768, 900, 1100])
+def test_a_long_name_leaves_the_pages_their_place(served: Served, tab: Open, name: str, width: int) -> None:
+    page = tab(name, viewport={"width": width, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.get_by_role("navigation").bounding_box()["height"] < 120  # three lines
+
+
 def test_a_button_whose_request_was_stopped_works_again(served: Served, tab: Open) -> None:
     """The network hung, the person pressed Escape: on the page that is still there, no button is dead."""
     page = tab()
