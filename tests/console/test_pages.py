@@ -719,6 +719,29 @@ def test_behind_a_proxy_its_name_counts_and_cookies_are_secure(console: Console)
     assert all(word in cookie for word in ("secure", "httponly", "samesite=strict", "path=/console"))
 
 
+def test_a_cookie_is_taken_back_as_it_was_given(console: Console) -> None:
+    """Whatever is said of it keeps it from scripts, other sites and plain HTTP."""
+    _, browser = console(public_url="https://semel.example")
+    browser.http.headers["host"] = "semel.example"
+    browser.http.follow_redirects = False
+    said = []
+
+    def send(action: str, fields: dict[str, str], cookies: str) -> str:
+        answer = browser.post(action, fields, origin="https://semel.example", cookie=cookies)
+        assert answer.status_code == 303
+        said.extend(answer.headers.get_list("set-cookie"))
+        return said[-2 if action == "/sign-in" else -1].partition(";")[0]
+
+    asked = browser.get("/sign-in")
+    before = asked.headers["set-cookie"].partition(";")[0]
+    session = send("/sign-in", forms_of(asked.text)["/console/sign-in"] | {"name": "ann"}, before)
+    page = browser.http.get("/console/", headers={"cookie": session})
+    send("/sign-out", forms_of(page.text)["/console/sign-out"], session)
+    assert len(said) == 3
+    for cookie in said:
+        assert all(word in cookie.lower() for word in ("; secure", "; httponly", "; samesite=strict")), cookie
+
+
 def test_signing_in_leads_back_to_where_one_was_and_nowhere_else(console: Console) -> None:
     _, browser = console()
     fields = forms_of(browser.get("/runs?status=failed").text)["/console/sign-in"] | {"name": "ann"}

@@ -331,7 +331,7 @@ class Console:
             except Exception as error:  # signed in all the same
                 response = _refused(problems.problem_of(error, self._services.clock))
         self._set(response, COOKIE, token)
-        response.delete_cookie(BEFORE, path=ROOT)
+        self._drop(response, BEFORE)
         return response
 
     async def _sign_out(self, request: Request, form: dict[str, str]) -> Response:
@@ -341,12 +341,17 @@ class Console:
                 raise Refused("forbidden", "The form is of another session. You are still signed in.")
             await self._sessions.end(token)
         response = redirect(f"{ROOT}/sign-in")
-        response.delete_cookie(COOKIE, path=ROOT)
+        self._drop(response, COOKIE)
         return response
 
     def _set(self, response: Response, name: str, value: str) -> None:
         response.set_cookie(
             name, value, path=ROOT, httponly=True, samesite="strict", secure=self._protection.secure
+        )
+
+    def _drop(self, response: Response, name: str) -> None:
+        response.delete_cookie(
+            name, path=ROOT, httponly=True, samesite="strict", secure=self._protection.secure
         )
 
     # --- the rest -------------------------------------------------------------------------------------
