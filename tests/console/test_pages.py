@@ -92,6 +92,21 @@ def test_a_call_of_a_worker_leads_to_its_job_and_says_how_the_run_goes_on(consol
     assert "<script>alert" not in browser.get(f"/records/{other}").text
 
 
+def test_a_job_that_failed_over_a_call_in_doubt_leads_to_its_record(console: Console) -> None:
+    served, browser = signed_in(console)
+    client, record = served.client(), in_doubt(served.services.store)["id"]
+    client.post("/api/v1/jobs", json={"topic": "pay", "input": {}})
+    (job,) = client.post("/api/v1/leases", json={"topics": ["pay"]}).json()["jobs"]
+    error = {
+        "code": "OUTCOME_UNKNOWN",
+        "message": f"Ask, then `semel records resolve {record}`.",
+        "retriable": False,
+    }
+    result = {"fence": job["fence"], "status": "failed", "error": error}
+    assert client.post(f"/api/v1/jobs/{job['job_id']}/result", json=result).status_code == 200
+    assert f'href="/console/records/{record}"' in browser.get(f"/jobs/{job['job_id']}").text
+
+
 def test_a_result_that_is_not_json_is_refused_and_stays_in_its_field(console: Console) -> None:
     served, browser = signed_in(console)
     page = f"/records/{in_doubt(served.services.store)['id']}"

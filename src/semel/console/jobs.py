@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from typing import Any
+
 from starlette.responses import Response
 
 from semel.console.visit import PageVisit
+from semel.errors import OutcomeUnknown
 from semel.questions.refusals import Refusal
 
 LIVE = ("waiting", "queued", "leased")
 
+_RECORD = re.compile(r"\brec_[0-9a-f]{32}\b")
+
 
 async def show(visit: PageVisit, refused: Refusal | None = None) -> Response:
     job = await visit.operations.get("get_job", job_id=visit.path["job_id"])
-    return visit.page("job.html", state=job["status"], job=job, live=job["status"] in LIVE, refused=refused)
+    return visit.page(
+        "job.html",
+        state=job["status"],
+        job=job,
+        live=job["status"] in LIVE,
+        doubtful=_doubtful(job["error"]),
+        refused=refused,
+    )
+
+
+def _doubtful(error: Any) -> str | None:
+    """The record of the call that ended the job in doubt, as its error names it."""
+    if not isinstance(error, Mapping) or error.get("code") != OutcomeUnknown.code:
+        return None
+    named = _RECORD.search(str(error.get("message")))
+    return named and named[0]
 
 
 async def cancel(visit: PageVisit) -> Response:
