@@ -268,6 +268,16 @@ def test_a_run_is_shown_cancelled_and_run_again(console: Console) -> None:
     assert first.url.path == second.url.path
 
 
+def test_steps_whose_long_names_begin_alike_are_told_apart_in_the_drawing(console: Console) -> None:
+    served, browser = signed_in(console)
+    steps = [{"id": f"notify-every-customer-{number}", "topic": "notify"} for number in range(2)]
+    define(served.client(), "ship", *steps)
+    run = start_run(served.client(), {}, name="ship").json()["run_id"]
+    labels = re.findall(r'<text x="[0-9]+" y="[0-9]+">([^<]*)<', browser.get(f"/runs/{run}").text)
+    assert len(set(labels)) == 2
+    assert all(len(label) <= 18 for label in labels)
+
+
 def test_slots_are_shown_against_each_limit(console: Console) -> None:
     served, browser = signed_in(console)
     define(served.client(), "ship", {"id": "pack", "topic": "pack"}, max_concurrent_runs=1)

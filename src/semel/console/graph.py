@@ -56,7 +56,8 @@ def _depths(before: Mapping[str, Sequence[str]]) -> dict[str, int]:
 
 
 def _label(name: str) -> str:
-    return name if len(name) <= 18 else f"{name[:17]}…"
+    """What fits its box; of a long name its two ends, since numbers are behind."""
+    return name if len(name) <= 18 else f"{name[:9]}…{name[-8:]}"
 
 
 def _line(start: Box, end: Box) -> str:
