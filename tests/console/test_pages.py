@@ -601,6 +601,16 @@ def test_what_was_sent_after_the_session_ended_can_be_sent_again(console: Consol
     assert "Rejected by ann" in browser.post(f"{page}/reject", again).text
 
 
+def test_a_field_is_kept_under_the_very_name_that_it_had(console: Console) -> None:
+    """A member of a result may have any name: also one with a sign that nobody sees."""
+    served, browser = signed_in(console)
+    page = f"/records/{in_doubt(served.services.store)['id']}"
+    fields = browser.forms(page)[f"/console{page}/resolve"] | {"result:string:no\u00ad": "7"}
+    browser.send("/", "/sign-out")
+    kept = forms_of(browser.post(f"{page}/resolve", fields).text)["/console/sign-in"]
+    assert kept["kept.result:string:no\u00ad"] == "7"
+
+
 def test_what_was_sent_under_an_earlier_session_is_in_its_field_again(console: Console) -> None:
     served, browser = signed_in(console)
     page = f"/records/{in_doubt(served.services.store)['id']}"
