@@ -8,7 +8,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -52,6 +52,21 @@ def test_the_printed_address_opens_once_and_its_owner_settles(tmp_path: Path) ->
     resolved = Ledger(store).records.get(record["id"])
     store.close()
     assert (resolved.state.value, resolved.by) == ("done", "ann")
+
+
+def test_consoles_of_two_stores_are_open_in_one_browser(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        addresses = []
+        for name in ("one", "two"):
+            folder = tmp_path / name
+            folder.mkdir()
+            open_store(f"sqlite:///{folder}/semel.db").close()
+            addresses.append(stack.enter_context(console(f"sqlite:///{folder}/semel.db", folder)))
+        browser = stack.enter_context(httpx.Client(follow_redirects=True, timeout=PATIENCE_S))
+        for address in addresses:
+            assert browser.get(address).status_code == 200
+        for address in addresses:
+            assert "What needs a person" in browser.get(f"{address.partition('/console')[0]}/console/").text
 
 
 def test_a_probe_is_asked_and_what_was_typed_is_shown_when_the_session_is_gone(tmp_path: Path) -> None:

@@ -127,9 +127,11 @@ class Console:
     def __init__(self, gateway: GatewayChecks, once: OneTimeToken | None) -> None:
         self._gateway, self._services, self._once = gateway, gateway.services, once
         services = self._services
-        way = "dev" if services.settings.dev else "key"
+        way, self._cookie = "dev" if services.settings.dev else "key", COOKIE
         if once is not None:
             way = services.clock.token().hex()  # of this process: they end with it
+            # A browser keeps one cookie of a name for all ports; every store has a console of its own.
+            self._cookie = f"{COOKIE}_{way[:8]}"
         self._sessions = Sessions(services.flow.document_store, way)
         self._keys = KeyAuthenticator(services.api_keys, services.clock)
         self._protection = Protection(services.settings, services.store.secret_key)
@@ -229,7 +231,7 @@ class Console:
         return redirect(f"{ROOT}/")
 
     async def _session(self, request: Request) -> ConsoleSession | None:
-        token = request.cookies.get(COOKIE)
+        token = request.cookies.get(self._cookie)
         # A page that refreshes itself says so; it is open, which is not the same as used.
         by_itself = request.headers.get("hx-request") == "true"
         session = await self._sessions.find(token, by_itself) if token else None
@@ -318,7 +320,7 @@ class Console:
         kept: Mapping[str, str] | None = None,
     ) -> Response:
         """Signed in, under a new token: one that was there before is good for nothing any more."""
-        if before := request.cookies.get(COOKIE):
+        if before := request.cookies.get(self._cookie):
             await self._sessions.end(before)
         token = await self._sessions.begin(caller, key_id)
         if response is None:
@@ -330,18 +332,18 @@ class Console:
                 )
             except Exception as error:  # signed in all the same
                 response = _refused(problems.problem_of(error, self._services.clock))
-        self._set(response, COOKIE, token)
+        self._set(response, self._cookie, token)
         self._drop(response, BEFORE)
         return response
 
     async def _sign_out(self, request: Request, form: dict[str, str]) -> Response:
-        session, token = await self._session(request), request.cookies.get(COOKIE)
+        session, token = await self._session(request), request.cookies.get(self._cookie)
         if session is not None and token is not None:
             if not is_token(form.get("token", ""), session.form_token(request.url.path)):
                 raise Refused("forbidden", "The form is of another session. You are still signed in.")
             await self._sessions.end(token)
         response = redirect(f"{ROOT}/sign-in")
-        self._drop(response, COOKIE)
+        self._drop(response, self._cookie)
         return response
 
     def _set(self, response: Response, name: str, value: str) -> None:
