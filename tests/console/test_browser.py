@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import subprocess
 import sys
@@ -106,7 +107,7 @@ def tab(chromium: Any, served: Served) -> Iterator[Open]:
 
 
 def _noted(complaints: list[str], said: Any) -> None:
-    if said.type == "error" and "status of" not in said.text:
+    if said.type == "error" and not re.search("status of|Status Error Code", said.text):
         complaints.append(said.text)
 
 
@@ -215,6 +216,15 @@ def test_a_refresh_leaves_what_was_scrolled_where_it_was(served: Served, tab: Op
     client.post(f"/api/v1/jobs/{job['job_id']}/result", json=done)
     page.locator(".steps", has_text="pack succeeded").wait_for()
     assert graph.evaluate("each => each.scrollLeft") == 40
+
+
+def test_a_refresh_that_failed_is_said_until_one_succeeds(served: Served, tab: Open) -> None:
+    """What stands there says that the store answers."""
+    page = tab()
+    page.route("**/console/", lambda route: route.fulfill(status=503, body="The store cannot be reached."))
+    page.get_by_role("alert").get_by_text("What you see is old").wait_for()
+    page.unroute("**/console/")
+    page.locator("#stale").wait_for(state="hidden")
 
 
 def test_a_run_is_run_again_from_a_step(served: Served, tab: Open) -> None:

@@ -45,6 +45,13 @@ document.addEventListener("htmx:afterSwap", (event) => {
   if (live.dataset.news !== said) document.getElementById("news").textContent = said = live.dataset.news;
 });
 let said = document.getElementById("live")?.dataset.news;
+// A refresh that failed is said, or "well" would stand there while nothing is.
+document.addEventListener("htmx:afterRequest", (event) => {
+  const notice = document.getElementById("stale"), failed = !event.detail.successful;
+  if (notice.hidden === !failed) return;
+  notice.hidden = !failed;
+  notice.textContent = failed ? "What you see is old: this page could not be refreshed. It is tried again every few seconds." : "";
+});
 // The session has ended: say so, instead of showing what was.
 document.addEventListener("htmx:responseError", (event) => {
   if (event.detail.xhr.status === 401) location.reload();
