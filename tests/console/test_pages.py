@@ -57,6 +57,16 @@ def test_a_filter_that_nothing_fits_does_not_say_that_there_is_nothing(console: 
         assert "would" not in text, path
 
 
+def test_a_filter_that_was_mistyped_stays_in_its_field(console: Console) -> None:
+    _, browser = signed_in(console)
+    page = browser.get("/jobs?topic=send+mail&status=queued")
+    assert page.status_code == 400
+    assert 'name="topic" value="send mail"' in page.text
+    assert 'role="alert"><b>Not done.</b> topic:' in page.text
+    assert "hx-get" not in page.text  # it would be refused again and again
+    assert "Show all" in page.text
+
+
 def test_a_call_in_doubt_is_listed_explained_and_settled_once(console: Console) -> None:
     served, browser = signed_in(console)
     record = in_doubt(served.services.store)

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from semel.console import words
 from semel.console.visit import ROOT, PageVisit
 from semel.gateway import bodies
+from semel.questions.refusals import Refusal
 
 # As many as fit a screen or two.
 _ROWS = "25"
@@ -52,7 +53,14 @@ async def _shown(visit: PageVisit, listing: Listing) -> Response:
         each.name: value for each in listing.filters if (value := visit.query.get(each.name, "").strip())
     }
     query = {**chosen, **dict(listing.fixed), "limit": _ROWS, "cursor": visit.query.get("cursor", "")}
-    answer = await visit.operations.get(listing.route, query)
+    refused = None
+    try:
+        answer = await visit.operations.get(listing.route, query)
+    except Refusal as wrong:
+        if wrong.code != "request_invalid":
+            raise
+        # Somebody mistyped: they find their filter where they left it.
+        answer, refused = {"items": [], "next_cursor": None}, wrong
     cursor = answer["next_cursor"]
     return visit.page(
         "list.html",
@@ -61,6 +69,7 @@ async def _shown(visit: PageVisit, listing: Listing) -> Response:
         chosen=chosen,
         first="cursor" not in visit.query,
         next=f"?{urlencode({**chosen, 'cursor': cursor})}" if cursor else "",
+        refused=refused,
     )
 
 
