@@ -5,6 +5,7 @@ PostgreSQL refuses to run as root, and no server needs to: where we are root, it
 
 from __future__ import annotations
 
+import itertools
 import os
 import pwd
 import re
@@ -24,6 +25,15 @@ from semel.kernel.clock import SYSTEM
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 USER, DATABASE = "semel", "postgres"
+
+# A node of a Redis cluster listens here too, so much above its port.
+_GOSSIP = 10_000
+
+# Below what systems give to connections by themselves (Linux from 32 768, macOS from 49 152), the gossip too:
+# nobody is given a port between our look and the server's start, nor while a server is being restarted.
+# Each process begins elsewhere, so that several of them at once do not pick the same.
+_PORTS = range(15_000, 22_000)
+_next_port = itertools.count(os.getpid() * 173)
 
 # A server starts within a second; on a busy machine with a slow disk it takes longer.
 _START_S = 60.0
@@ -225,10 +235,20 @@ def _need(title: str, **extras: str) -> None:
 
 
 def free_port() -> int:
+    """A port of the loopback that nobody has, nor the one that a cluster's node would take for its gossip."""
+    while True:
+        port = _PORTS[next(_next_port) % len(_PORTS)]
+        if _is_free(port) and _is_free(port + _GOSSIP):
+            return port
+
+
+def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
 
 
 def _version(binary: str) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from bench.servers import free_port
 from semel.flow.bus import nats, open_bus
 from semel.flow.bus.nats import NatsBus
 from tests.fake_clock import PATIENCE_S
@@ -32,13 +33,6 @@ def need_nats() -> str:
     if where is None:
         cannot("NATS is not installed: apt-get install nats-server")
     return where
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class NatsServer:

@@ -8,13 +8,13 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from bench.servers import free_port
 from tests.faults.certificates import certify
 from tests.missing import cannot
 from tests.patience import PATIENCE_S
@@ -49,13 +49,6 @@ def need_postgres() -> Path:
     if where is None:
         cannot("PostgreSQL is not installed: apt-get install postgresql")
     return where
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class PostgresServer:

@@ -18,6 +18,7 @@ from typing import Any
 
 import hiredis
 
+from bench.servers import free_port
 from tests.faults.certificates import certify
 from tests.missing import cannot
 from tests.patience import PATIENCE_S
@@ -42,19 +43,6 @@ def need_redis() -> str:
     if where is None:
         cannot("Redis is not installed: apt-get install redis-server")
     return where
-
-
-def free_port() -> int:
-    """A port that nobody has, nor the one 10 000 above it, which a cluster's node takes for its gossip."""
-    while True:
-        with socket.socket() as probe, socket.socket() as gossip:
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
-            try:
-                gossip.bind(("127.0.0.1", port + 10_000))
-            except (OSError, OverflowError):
-                continue
-            return port
 
 
 class RedisServer:

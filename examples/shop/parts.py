@@ -11,7 +11,9 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
+from random import sample
 
 from examples.shop.provider import Books
 
@@ -20,6 +22,9 @@ ROOT = Path(__file__).resolve().parents[2]
 # What a person would wait for: much longer, and something is stuck.
 PATIENCE_S = 120.0
 _PAUSE_S = 0.05
+
+# Below those that systems give to connections by themselves.
+_PORTS = range(22_000, 25_000)
 
 
 class Part:
@@ -150,11 +155,17 @@ def opened(folder: Path, store: str | None = None, more: Sequence[Part] = ()) ->
 
 
 def free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]
+    """Ports that nobody has, nor is given by the system: a part that is started anew gets its own again."""
+    return list(islice((port for port in sample(_PORTS, len(_PORTS)) if _is_free(port)), count))
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
 
 
 def _wait_for(port: int, shop: Shop) -> None:

@@ -12,10 +12,10 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from bench.servers import free_port
 from tests.faults.checks import until
 from tests.missing import cannot
 from tests.patience import PATIENCE_S
-from tests.redis_server import free_port
 
 MISSING = "Restate's server is not installed; to have it: tools/setup-restate"
 

@@ -22,6 +22,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import MCPServer
 
 import semel
+from bench.servers import free_port
 from semel.errors import ContractError, NoStep, StepError
 from semel.integrations import mcp_guard
 from semel.integrations.fastmcp import SemelMiddleware
@@ -30,7 +31,6 @@ from semel.integrations.mcp_guard import STEP
 from tests.agents.engines import EngineProofs
 from tests.agents.script import refund
 from tests.faults.checks import until
-from tests.redis_server import free_port
 from tests.tools import declared
 
 effects: list[str] = []

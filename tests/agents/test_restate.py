@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import uvicorn
 
+from bench.servers import free_port
 from tests.agents.engines import EngineProofs
 from tests.agents.pages import run_page
 from tests.agents.restate_server import RestateServer
 from tests.faults.checks import until
-from tests.redis_server import free_port
 
 
 @pytest.fixture(scope="module")

@@ -319,7 +319,7 @@ class Storm:
         self._url, self._nursery, self.network = url, nursery, network
         self._chance = random.Random(seed)
         self.bank, self.answers = Bank(folder / "bank.jsonl"), Answers(folder / "answers.jsonl")
-        self._began = SYSTEM.monotonic()
+        self._began = 0.0
         self._callers: list[int] = []
         self._later: list[threading.Timer] = []
         self.strikes = dict.fromkeys(STRIKES, 0)
@@ -336,7 +336,8 @@ class Storm:
             self._heal()
 
     def _rage(self, ledger: semel.Ledger, seconds: float) -> None:
-        while SYSTEM.monotonic() - self._began < seconds:
+        self._began = SYSTEM.monotonic()
+        while self._goes_on(seconds):
             self._callers = [pid for pid in self._callers if self._nursery.lives(pid)]
             while len(self._callers) < CALLERS:
                 self._callers.append(self._nursery.caller(self._told()))
@@ -348,6 +349,14 @@ class Storm:
             pid = self._chance.choice(self._callers)
             if self._nursery.lives(pid):  # nothing befalls one that died meanwhile
                 getattr(self, f"_{strike}")(pid, ledger)
+
+    def _goes_on(self, seconds: float) -> bool:
+        """For so long, and until something has landed: on a busy machine that takes its time."""
+        raging_s = SYSTEM.monotonic() - self._began
+        return raging_s < seconds or (raging_s < PATIENCE_S and not self._has_landed())
+
+    def _has_landed(self) -> bool:
+        return any(answer.receipt for answer in self.answers.read())
 
     def _let_them_work(self) -> None:
         """For a moment, and until one of them got something done: on a busy machine none would live to."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import semel
+from bench.servers import free_port
 from semel.errors import OpenError, StoreCorrupt, StoreUnavailable
 from semel.kernel.clock import SYSTEM
 from semel.kernel.record import Address, State
@@ -24,7 +25,7 @@ from tests.faults.caller import call
 from tests.faults.checks import PATIENCE_S, assert_history_holds, until
 from tests.faults.payment import payment
 from tests.handles import AsyncStoreHandle, StoreHandle
-from tests.redis_server import RedisServer, Sentinel, TlsRedisServer, WatchedPair, free_port
+from tests.redis_server import RedisServer, Sentinel, TlsRedisServer, WatchedPair
 from tests.stores import trusting
 
 MANNERS = pytest.mark.parametrize("manner", [StoreHandle, AsyncStoreHandle], ids=["sync", "async"])

@@ -19,6 +19,7 @@ import pytest
 import uvloop
 
 import semel
+from bench.servers import free_port
 from semel.audit.verify import verify
 from semel.errors import OpenError, SemelError, StoreCorrupt, StoreUnavailable
 from semel.kernel.clock import SYSTEM, Clock
@@ -38,7 +39,7 @@ from tests.faults.payment import payment
 from tests.faults.scenes import ShiftedClock
 from tests.handles import AsyncStoreHandle, StoreHandle
 from tests.patience import HURRIED
-from tests.redis_server import DURABLE, RedisServer, free_port
+from tests.redis_server import DURABLE, RedisServer
 
 HOUR_S = 3_600
 

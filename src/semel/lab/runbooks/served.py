@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import socket
+import re
 import subprocess
 import sys
 import tempfile
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import orjson
 
-from semel.client import Answer, AsyncGateway, Gateway, Problem
+from semel.client import Answer, AsyncGateway, Problem
 from semel.errors import StoreUnavailable
 from semel.kernel.clock import SYSTEM
 
@@ -29,6 +29,9 @@ _HEARTBEAT_S = 0.05
 _ANSWER = "30s"
 
 _SEEN_CHARS = 200
+
+# As `semel serve` says where it is.
+_SERVING = re.compile(r"^Serving .* on (http://\S+)$", re.MULTILINE)
 
 A = TypeVar("A", bound=Answer)
 
@@ -81,9 +84,8 @@ def own_gateway(
     """
     with tempfile.TemporaryDirectory(prefix="semel-runbook-") as folder:
         url = store or f"sqlite:///{Path(folder) / 'semel.db'}"
-        port = _free_port()
         words = [f"--{name.replace('_', '-')}={value}" for name, value in flags.items()]
-        command = [sys.executable, "-m", *program, "serve", "--dev", f"--url={url}", f"--port={port}", *words]
+        command = [sys.executable, "-m", *program, "serve", "--dev", f"--url={url}", "--port=0", *words]
         log = Path(folder) / "gateway.log"
         with log.open("wb") as output:
             # A session of its own: Ctrl-C is for us, who still need it to clean up.
@@ -91,9 +93,7 @@ def own_gateway(
                 command, stdout=output, stderr=output, env=_environment(), start_new_session=True
             )
         try:
-            server = ServedGateway(f"http://127.0.0.1:{port}", tenant=tenant)
-            _wait_until_ready(server, process, log)
-            yield server
+            yield ServedGateway(_address_of(process, log), tenant=tenant)
         finally:
             process.terminate()
             process.wait(timeout=_START_S)
@@ -107,23 +107,16 @@ def _environment() -> dict[str, str]:
     }
 
 
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
-
-
-def _wait_until_ready(server: ServedGateway, process: subprocess.Popen[Any], log: Path) -> None:
-    give_up = SYSTEM.monotonic() + _START_S
-    with Gateway(server.url, tenant=server.tenant, tries=1) as gateway:
-        while SYSTEM.monotonic() < give_up and process.poll() is None:
-            try:
-                gateway.tenants.get()
-            except Problem:
-                SYSTEM.sleep(_HEARTBEAT_S)
-            else:
-                return
-    process.kill()
-    log_end = log.read_text(errors="replace")[-2_000:]
-    raise StoreUnavailable(f"The gateway did not start; nothing was checked. It said: {log_end}")
+def _address_of(process: subprocess.Popen[Any], log: Path) -> str:
+    """Where the gateway serves, which it says once it does."""
+    give_up_at = SYSTEM.monotonic() + _START_S
+    while True:
+        running, output = process.poll() is None, log.read_text(errors="replace")
+        if serving := _SERVING.search(output):
+            return serving[1]
+        if not running or SYSTEM.monotonic() > give_up_at:
+            process.kill()
+            raise StoreUnavailable(
+                f"The gateway did not start; nothing was checked. It said: {output[-2_000:]}"
+            )
+        SYSTEM.sleep(_HEARTBEAT_S)
