@@ -78,7 +78,11 @@ def test_what_a_route_may_answer_follows_from_what_it_takes() -> None:
         assert ("idempotency_key_invalid" in operation["responses"]["400"]["description"]) == bool(
             route.keyed
         )
-        assert {"200", "401", "403", "429", "500", "503"} <= operation["responses"].keys()
+        assert {"200", "401", "403", "429", "431", "500", "503"} <= operation["responses"].keys()
+
+
+def test_the_front_page_may_lead_to_the_console() -> None:
+    assert DOCUMENT["paths"]["/"]["get"]["responses"].keys() == {"200", "303"}
 
 
 def test_the_document_is_served(dev: httpx.Client) -> None:

@@ -33,6 +33,7 @@ _ALWAYS = (
     "forbidden",
     "tenant_mismatch",
     "too_many_requests",
+    "headers_too_large",
     "internal_error",
     "store_corrupt",
     "store_unavailable",
@@ -200,9 +201,9 @@ def _description(codes: list[str]) -> str:
     return "\n".join(f"- `{code}`: {KINDS[code].title}" for code in codes)
 
 
-def _open(what: str, media: str, schema: Schema, **refusals: str) -> Schema:
+def _open(what: str, media: str, schema: Schema, **others: str) -> Schema:
     responses: dict[str, Any] = {"200": {"description": what, "content": {media: {"schema": schema}}}}
-    for status, why in refusals.items():
+    for status, why in others.items():
         content = {media: {"schema": schema}}
         responses[status.removeprefix("s")] = {"description": why, "content": content}
     return {"get": {"summary": what, "security": [], "responses": responses}}
@@ -215,7 +216,7 @@ def _operate(references: References) -> dict[str, Any]:
         "/readyz": _open("Work may be sent here.", JSON, health, s503=unready),
         "/metrics": _open("Metrics for Prometheus.", "text/plain", _TEXT),
         "/openapi.json": _open("This document.", JSON, {"type": "object"}),
-        "/": _open("For people: what is here.", "text/html", _TEXT),
+        "/": _open("For people: what is here.", "text/html", _TEXT, s303="The console is there."),
     }
 
 
