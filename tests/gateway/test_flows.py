@@ -171,6 +171,16 @@ def test_a_run_without_steps_ends_when_it_is_told_to(client: httpx.Client) -> No
     refused(client.post(f"{run}/cancel"), 409, "run_already_ended")
 
 
+def test_a_list_does_not_say_that_a_run_with_steps_had_no_results(client: httpx.Client) -> None:
+    define(client, "hello", {"id": "pay", "topic": "pay"})
+    run_id = start_run(client).json()["run_id"]
+    (job,) = lease(client, "pay")
+    done(client, job, {"paid": True})
+    assert client.get(f"/api/v1/runs/{run_id}").json()["result"] == {"pay": {"paid": True}}
+    (listed,) = client.get("/api/v1/runs").json()["items"]
+    assert (listed["status"], listed["result"]) == ("succeeded", None)
+
+
 def test_a_run_is_completed_again_with_the_same_json_value_alone(client: httpx.Client) -> None:
     """To Python `true` equals 1; to whoever reads the result it does not."""
     define(client)

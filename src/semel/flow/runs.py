@@ -144,7 +144,7 @@ class Runs:
             for document in documents:
                 run = run_of(document.body)
                 if status in (None, run.status):
-                    items.append(views.run(run, {}))
+                    items.append(views.listed_run(run))
                 if len(items) == limit:
                     return Page(items, position_of(document, *names))
             after = next_after(documents, limit, *names)

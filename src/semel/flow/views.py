@@ -38,6 +38,11 @@ def run(value: Run, jobs: Mapping[str, StoredJob]) -> answers.RunJson:
     }
 
 
+def listed_run(value: Run) -> answers.RunJson:
+    """As it stands in a list: without its jobs, which have the results of its steps."""
+    return {**run(value, {}), "result": value.result}
+
+
 def last_steps(value: Run) -> list[WorkflowStep]:
     """Steps that nothing depends on: their results are the run's."""
     used = {name for step in value.steps for name in step.depends_on}
