@@ -198,6 +198,17 @@ def test_a_block_that_nobody_would_run_is_found(block: str) -> None:
     assert len(doc_pages.unmarked_blocks(block)) == 1
 
 
+def test_only_pages_about_tests_need_what_tests_need() -> None:
+    """A reader who has installed Semel alone pastes the blocks of all others."""
+    needing = [
+        page.name
+        for page in doc_pages.pages()
+        for block in doc_pages.blocks(page.read_text(encoding="utf-8"))
+        if block.language == "python" and "import pytest" in block.lines and page.name != "testing.md"
+    ]
+    assert needing == []
+
+
 def test_no_block_goes_on_before_the_server_that_it_starts_listens() -> None:
     """What runs the pages waits for it; a reader who pastes the block does not."""
     early = [
