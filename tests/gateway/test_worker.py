@@ -972,6 +972,36 @@ class Command:
         return code
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("import semel\n\nimport no_such_module", "line 3, in <module>\n    import no_such_module\n"),
+        ("def refund(:", "line 1\n    def refund(:\n"),
+    ],
+)
+@pytest.mark.parametrize("by", ["path", "name"])
+def test_a_module_that_cannot_be_imported_is_shown_from_its_own_first_line(
+    tmp_path: Path, text: str, shown: str, by: str
+) -> None:
+    (tmp_path / "broken.py").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-m", "semel", "worker", "broken" if by == "name" else "broken.py"],
+        cwd=tmp_path,
+        env={**os.environ, "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    assert shown in done.stderr
+    assert "cannot be imported" in done.stderr
+    assert "No job was leased." in done.stderr
+    assert "click" not in done.stderr
+    assert done.stderr.count('  File "') == 1
+    assert not (tmp_path / "semel.db").exists()
+
+
 @pytest.fixture
 def command(tmp_path: Path) -> Iterator[Callable[..., Command]]:
     started: list[Command] = []

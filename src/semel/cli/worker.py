@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import socket
+import traceback
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -32,9 +33,12 @@ from semel.worker.job_source import Away, JobSource
 from semel.worker.worker import Worker
 
 if TYPE_CHECKING:
-    from types import FrameType, ModuleType
+    from types import FrameType, ModuleType, TracebackType
 
 _DEFAULT_TENANT = "default"
+
+# Between the command and the first line of MODULE.
+_IMPORTING = ("semel.cli.worker", "semel.worker.module", "importlib")
 
 # Events of jobs that a person at a terminal wants to read, besides the line that moves.
 _SHOWN = ("job.failed", "job.retried", "job.lost", "job.waiting", "job.broken")
@@ -112,6 +116,18 @@ def _loaded(module: str) -> tuple[ModuleType, Mapping[str, Handler]]:
         return loaded, modules.handlers_of(loaded)
     except modules.NoHandlers as wrong:
         raise click.BadParameter(str(wrong), param_hint="MODULE") from None
+    except Exception as raised:  # whatever the module is made of
+        raised.__traceback__ = _of_the_module(raised.__traceback__)
+        traceback.print_exception(raised)
+        why = f"{module} cannot be imported ({type(raised).__name__}). No job was leased."
+        raise click.BadParameter(why, param_hint="MODULE") from None
+
+
+def _of_the_module(entry: TracebackType | None) -> TracebackType | None:
+    """The traceback from the module's own first line on: who imports it is nobody's mistake."""
+    while entry is not None and entry.tb_frame.f_globals.get("__name__", "").startswith(_IMPORTING):
+        entry = entry.tb_next
+    return entry
 
 
 def _chosen(handlers: Mapping[str, Handler], topics: tuple[str, ...]) -> Mapping[str, Handler]:
