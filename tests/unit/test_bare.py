@@ -111,6 +111,8 @@ def test_a_word_that_no_contract_knows_is_refused_with_the_nearest_one():
         tool_contract(windows="24h")  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="'idempotency_window'; did you mean 'window'"):
         tool_contract(idempotency_window="24h", effect_class="read")  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match=r"'retries', but .* attempts, "):
+        semel.tool_contract(retries=3)  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="'effect_class'; did you mean 'class_'"):
         tool_contract(effect_class="read", idempotency_window="24h")  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="'x', but class_, name"):

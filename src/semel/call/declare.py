@@ -232,11 +232,14 @@ def _declared(function: Callable[..., Any], declared: Declaration, local_names: 
 
 _OPTIONS = tuple(field.name for field in dataclasses.fields(Declaration))
 
+# How alike a slip of the pen and what was meant are: `retries` is no slip for `raises`.
+_SLIP = 0.8
+
 
 def _declaration(contract: dict[str, Any]) -> Declaration:
     for name in contract:
         if name not in _OPTIONS:
-            near = [*_parts_of(name), *difflib.get_close_matches(name, _OPTIONS, 1)]
+            near = [*_parts_of(name), *difflib.get_close_matches(name, _OPTIONS, 1, _SLIP)]
             hint = f"; did you mean {near[0]!r}?" if near else f", but {', '.join(_OPTIONS)}"
             raise TypeError(f"a tool contract takes no {name!r}{hint}")
     return Declaration(**contract)
