@@ -281,8 +281,8 @@ def run(url: str, *words: str) -> Any:
 def test_the_command_shows_both_and_fails_the_check(late: str) -> None:
     shown = run(late, "audit", "duplicates", "--within", "1s")
     assert shown.exit_code == 0
-    assert "1 keys came again after their window" in shown.stdout
-    assert "1 calls differ in reason only" in shown.stdout
+    assert "1 key came again after its window" in shown.stdout
+    assert "1 call differs in reason only" in shown.stdout
     assert run(late, "audit", "duplicates", "--within", "1s", "--check").exit_code == 1
     told = json.loads(run(late, "audit", "duplicates", "--within", "1s", "--json").stdout)
     assert (told["duplicates"], told["late_repeats"], told["near_repeats"]) == (0, 1, 1)

@@ -155,11 +155,14 @@ def _tell_duplicates(target: Target, report: Data) -> None:
         _tell_same_arguments(target, report["tools"])
     for tool in report["late_tools"]:
         out.say()
-        out.say(f"{tool['tool']}: {tool['count']} keys came again after their window. {tool['meaning']}")
+        one = tool["count"] == 1
+        came = "1 key came again after its" if one else f"{tool['count']} keys came again after their"
+        out.say(f"{tool['tool']}: {came} window. {tool['meaning']}")
         out.table(("SETTLED", "WINDOW CLOSED", "AGAIN"), [_late(each) for each in tool["examples"][:5]])
     for tool in report["near_tools"]:
         out.say()
-        out.say(f"{tool['tool']}: {tool['count']} calls differ in {tool['argument']} only. {tool['meaning']}")
+        differ = "1 call differs" if tool["count"] == 1 else f"{tool['count']} calls differ"
+        out.say(f"{tool['tool']}: {differ} in {tool['argument']} only. {tool['meaning']}")
         out.table(("ONE", "OTHER", "AFTER"), [_example(pair) for pair in tool["examples"][:5]])
     if not report["late_repeats"]:
         out.say("No key came again after its window.")

@@ -111,7 +111,8 @@ class Advice:
         elif self.too_short:
             texts.append(f"The window is too short: {words(self.covering_us)} would cover 99.9 %.")
         if self.ages.retries < 1_000:
-            texts.append(f"Only {self.ages.retries} retries were seen: 99.9 % are all of them.")
+            seen = "1 retry was" if self.ages.retries == 1 else f"{self.ages.retries} retries were"
+            texts.append(f"Only {seen} seen: 99.9 % are all of them.")
         return texts
 
 
