@@ -13,6 +13,7 @@ import pytest
 
 from semel.client import AsyncGateway, Gateway, Problem
 from semel.client.deadlines import DeadlineStream, deadline
+from semel.client.driving import ServerAddress
 from semel.kernel.clock import SYSTEM, SystemClock
 from tests.client.conftest import Connect
 from tests.client.strangers import SeenRequest, answer, stranger
@@ -211,6 +212,12 @@ def test_nobody_there_is_unreachable(connect: Connect) -> None:
         connect(f"http://127.0.0.1:{port}", tries=2).runs.start("hello", {})
     assert (refused.value.code, refused.value.retriable) == ("unreachable", True)
     assert (refused.value.status, refused.value.details) == (None, {"cause": "ConnectError"})
+
+
+@pytest.mark.parametrize("url", ["https://semel.example.com", "HTTPS://semel.example.com"])
+def test_who_a_server_says_that_it_is_can_be_checked_however_its_address_is_written(url: str) -> None:
+    """Without the certificates of the world nobody would be believed, and everybody be unreachable."""
+    assert ServerAddress(url, {}).tls().cert_store_stats()["x509_ca"] > 0
 
 
 def test_an_answer_that_is_cut_short_is_unreachable(connect: Connect) -> None:

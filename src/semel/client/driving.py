@@ -42,7 +42,7 @@ class ServerAddress(NamedTuple):
 
     def tls(self) -> ssl.SSLContext:
         """Loading the certificates of the world takes longer than a request, and is not done for nothing."""
-        if self.url.startswith("https:"):
+        if httpx.URL(self.url).scheme == "https":
             return httpx.create_ssl_context()
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
