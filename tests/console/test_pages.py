@@ -319,7 +319,10 @@ def test_a_dead_letter_is_sent_again_once(console: Console) -> None:
     assert letter not in browser.get("/dead-letters?consumer=another").text
     assert "<script>alert" not in browser.get(page).text
     fields = browser.forms(page)[f"/console{page}/retry"]
-    assert "Sent again." in browser.post(f"{page}/retry", fields).text
+    assert f"semel dead-letters retry {letter}" in browser.get(page).text
+    sent = browser.post(f"{page}/retry", fields).text
+    assert "Sent again." in sent
+    assert "semel dead-letters retry" not in sent  # nor is it done again on a command line
     assert "sent again before" in browser.post(f"{page}/retry", fields).text
     assert letter not in browser.get("/").text
     assert letter not in browser.get("/dead-letters?status=put_aside").text
