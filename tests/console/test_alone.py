@@ -13,7 +13,10 @@ from functools import partial
 from pathlib import Path
 
 import httpx
+import pytest
+from click.testing import CliRunner
 
+from semel.cli import main
 from semel.ledger.ledger import Ledger
 from semel.stores.urls import open_store
 from tests.console.conftest import Browser
@@ -112,3 +115,11 @@ def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     assert ended.returncode == 4
     assert "Nothing was created" in ended.stderr
     assert not (tmp_path / "no.db").exists()
+
+
+@pytest.mark.parametrize(("option", "wrong"), [("--tenant", ".semel"), ("--as", "a\nb")])
+def test_a_name_that_nobody_can_have_starts_nothing(tmp_path: Path, option: str, wrong: str) -> None:
+    words = ["console", "--url", f"sqlite:///{tmp_path}/semel.db", option, wrong]
+    answer = CliRunner().invoke(main, words)
+    assert answer.exit_code == 2
+    assert re.search(r"[a-z]\. Nothing was started\.$", answer.stderr.strip())

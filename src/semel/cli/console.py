@@ -44,7 +44,7 @@ def console(url: str | None, tenant: str, who: str | None, port: int, probes: tu
         )
         caller = by_name(person, tenant)
     except (ValueError, Refused) as wrong:
-        raise click.UsageError(f"{wrong}. Nothing was started.") from None
+        raise click.UsageError(f"{str(wrong).rstrip('.')}. Nothing was started.") from None
     store = open_present(address)
     token = store.clock.token(2).hex()
     server.log_to_stderr()
