@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -21,6 +20,7 @@ from semel.flow.bus import nats, open_bus
 from semel.flow.bus.nats import NatsBus
 from tests.fake_clock import PATIENCE_S
 from tests.missing import cannot
+from tests.server_process import ServerProcess
 
 # A server starts in milliseconds; on a busy machine it takes longer.
 START_S = PATIENCE_S
@@ -35,7 +35,7 @@ def need_nats() -> str:
     return where
 
 
-class NatsServer:
+class NatsServer(ServerProcess):
     """One server with JetStream, not yet started."""
 
     def __init__(self, *arguments: str, jetstream: bool = True) -> None:
@@ -44,7 +44,6 @@ class NatsServer:
         self._jetstream = jetstream
         self.directory = Path(tempfile.mkdtemp(prefix="semel-nats-"))
         self.port = free_port()
-        self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """It answers, with its streams recovered."""
@@ -68,26 +67,6 @@ class NatsServer:
     def log(self) -> str:
         return (self.directory / "log").read_text()
 
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
-    def kill(self) -> None:
-        """kill -9."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.wait(START_S)
-
-    def freeze(self) -> None:
-        """None of its threads runs any more."""
-        os.kill(self.pid, signal.SIGSTOP)
-        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOWAIT)
-
-    def thaw(self) -> None:
-        os.kill(self.pid, signal.SIGCONT)
-
     def empty(self) -> None:
         """What a stopped server kept is gone."""
         shutil.rmtree(self.directory / "data", ignore_errors=True)
@@ -95,10 +74,6 @@ class NatsServer:
     def url(self, who: str = "", **options: str) -> str:
         asked = "&".join(f"{name}={value}" for name, value in options.items())
         return f"nats://{who}127.0.0.1:{self.port}" + (f"?{asked}" if asked else "")
-
-    def remove(self) -> None:
-        self.kill()
-        shutil.rmtree(self.directory, ignore_errors=True)
 
 
 def on_bus(url: str, scene: Callable[[NatsBus], Awaitable[Any]], *, served: bool = True) -> Any:

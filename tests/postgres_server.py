@@ -159,19 +159,14 @@ class PostgresServer:
 
     def freeze(self) -> None:
         """It and all that it started stand still."""
-        self._signal(signal.SIGSTOP)
+        # The server first, so that it starts no child meanwhile.
+        _freeze(str(self.pid))
+        for child in _children(self.pid):
+            _freeze(child)
 
     def thaw(self) -> None:
-        self._signal(signal.SIGCONT)
-
-    def _signal(self, number: signal.Signals) -> None:
-        # The server first, so that it starts no child meanwhile.
-        os.kill(self.pid, number)
-        for child in _children(self.pid):
-            try:
-                os.kill(int(child), number)
-            except ProcessLookupError:
-                pass  # it ended by itself
+        for pid in (str(self.pid), *_children(self.pid)):
+            _signal(pid, signal.SIGCONT)
 
     def url(self, schema: str = "semel", **options: str) -> str:
         asked = "&".join(f"{name}={value}" for name, value in {"schema": schema, **options}.items())
@@ -330,10 +325,29 @@ def _children(pid: int) -> list[str]:
 
 
 def _runs(pid: str) -> bool:
+    return _state(pid) not in ("", "Z")
+
+
+def _state(pid: str) -> str:
+    """One letter, as the system has it; none if it is gone."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, IndexError):
-        return False
+        return ""
+
+
+def _signal(pid: str, number: signal.Signals) -> None:
+    try:
+        os.kill(int(pid), number)
+    except ProcessLookupError:
+        pass  # it ended by itself
+
+
+def _freeze(pid: str) -> None:
+    """It stands still, or has ended by itself."""
+    _signal(pid, signal.SIGSTOP)
+    while _state(pid) not in ("", "Z", "T"):
+        time.sleep(0.001)
 
 
 def shared_url(schema: str, **options: str) -> str:

@@ -7,7 +7,6 @@ import functools
 import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -22,6 +21,7 @@ from bench.servers import free_port
 from tests.faults.certificates import certify
 from tests.missing import cannot
 from tests.patience import PATIENCE_S
+from tests.server_process import ServerProcess
 
 # How processes that a test starts find the servers of their parent.
 PORT_VARIABLE = "SEMEL_TEST_REDIS_PORT"
@@ -45,7 +45,7 @@ def need_redis() -> str:
     return where
 
 
-class RedisServer:
+class RedisServer(ServerProcess):
     """One server, not yet started."""
 
     def __init__(self, **settings: str) -> None:
@@ -53,7 +53,6 @@ class RedisServer:
         self._settings = settings
         self.directory = Path(tempfile.mkdtemp(prefix="semel-redis-"))
         self.port = free_port()
-        self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, **settings: str) -> None:
         """It answers, with its data loaded."""
@@ -109,24 +108,6 @@ class RedisServer:
                     reader.feed(data)
         return answer
 
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
-    def kill(self) -> None:
-        """kill -9."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.wait(START_S)
-
-    def freeze(self) -> None:
-        os.kill(self.pid, signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        os.kill(self.pid, signal.SIGCONT)
-
     def empty(self) -> None:
         """What a stopped server kept is gone."""
         shutil.rmtree(self.directory)
@@ -134,10 +115,6 @@ class RedisServer:
 
     def url(self, prefix: str = "semel", **options: str) -> str:
         return url_of(f"redis://127.0.0.1:{self.port}", prefix, options)
-
-    def remove(self) -> None:
-        self.kill()
-        shutil.rmtree(self.directory, ignore_errors=True)
 
 
 class UnixRedisServer(RedisServer):
