@@ -26,11 +26,10 @@ from semel.instrumentation.numbers import DONE, REPLAYED, UNUSED, numbers_of
 from semel.kernel.clock import SYSTEM
 from semel.kernel.keys import Key, derive, derive_digits, explicit, fingerprint, key_with, step_seed
 from semel.kernel.own_thread import NoThread, on_own_thread
-from semel.kernel.record import SETTLED, UNSETTLED, Address, Record, State
+from semel.kernel.record import OF_TOOL, SETTLED, UNSETTLED, Address, Record, State
 from semel.ledger.counters import PERFORMED, REFUSED, Hit
 from semel.ledger.default import default_ledger
 from semel.ledger.ledger import Ledger
-from semel.ledger.running import SCOPE
 from semel.questions.approvals import Question
 
 # What is on record, as a settlement or a doubt, has its own event; other answers are counted as refusals.
@@ -580,7 +579,7 @@ class Tool:
             return
         step = None if visit is None else visit.step
         where = (step.conversation, step.path_text, step.principal) if step else ("", "[]", "")
-        at = Address(ledger.tenant, SCOPE, key)
+        at = Address(ledger.tenant, OF_TOOL, key)
         hit = Hit(kind, at, self.contract.name, self.contract.version, "", code, *where, note)
         ledger.counters.add(hit, ledger.clock.now_us())
         ledger.keeper.notice()

@@ -28,9 +28,8 @@ from semel.contract.contract import Contract
 from semel.contract.result import CannotTell
 from semel.errors import ContractError, SemelError, StoreUnavailable
 from semel.kernel.keys import Key
-from semel.kernel.record import Record, State, effective_state
+from semel.kernel.record import OF_TOOL, Record, State, effective_state
 from semel.ledger.ledger import Ledger
-from semel.ledger.running import SCOPE
 from semel.stores.base import FindRecord, ListRecords
 
 log = logging.getLogger("semel")
@@ -184,7 +183,7 @@ class Prober:
         """The tenant's records in doubt, newest first."""
         before: tuple[int, str] | None = None
         while True:
-            query = ListRecords(tenant, SCOPE, frozenset((State.IN_DOUBT,)), before=before, limit=_PAGE)
+            query = ListRecords(tenant, OF_TOOL, frozenset((State.IN_DOUBT,)), before=before, limit=_PAGE)
             try:
                 page = await self._store.aask(query)
             except StoreUnavailable:

@@ -16,11 +16,8 @@ from semel.contract.contract import Contract
 from semel.contract.transaction import Transaction
 from semel.errors import StoreUnavailable
 from semel.kernel.keys import Key
-from semel.kernel.record import OF_TOOL, Address, Record, new
+from semel.kernel.record import Address, Record, new
 from semel.kernel.waiting import WaitingThreads, is_reserved
-
-# The scope of the records of tools.
-SCOPE = OF_TOOL
 
 
 class RunningCall:
