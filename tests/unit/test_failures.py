@@ -2,17 +2,20 @@
 
 from decimal import Decimal
 from itertools import pairwise
-from typing import Annotated
+from types import SimpleNamespace
+from typing import Annotated, Any
 
 import pytest
-from pydantic import AfterValidator
+from pydantic import AfterValidator, BaseModel, model_validator
 
 import semel
 from semel.contract.result import ToolResult
 from semel.errors import (
     EffectFailed,
+    InvalidArguments,
     OutcomeUnknown,
     PartialSuccess,
+    ResultUnavailable,
     StoreCorrupt,
     UpstreamUnavailable,
 )
@@ -50,6 +53,135 @@ def test_a_failure_is_recorded_and_replays_and_only_the_first_has_a_cause(ledger
     assert second.value.__cause__ is None
     assert (first.value.replayed, second.value.replayed) == (False, True)
     assert (ran, state(ledger)) == (["a"], "failed")
+
+
+class Mute:
+    def __str__(self) -> str:
+        raise RuntimeError("I do not speak")
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "message"),
+    [
+        ({"code": "DECLINED", "message": ValueError("no funds")}, "DECLINED", "no funds"),
+        ({"code": "DECLINED", "message": Mute()}, "DECLINED", "Mute"),
+        ({"code": 402, "message": "no funds"}, "402", "no funds"),
+        ({"code": None, "message": "no funds"}, "EFFECT_FAILED", "no funds"),
+        ({"code": "DECLINED", "message": "no", "corrective_action": None}, "DECLINED", "no"),
+        ({"code": "DECLINED", "message": "no", "details": ["a", "b"]}, "DECLINED", "no"),
+    ],
+)
+def test_a_failure_that_is_told_in_something_else_than_text_is_recorded_all_the_same(
+    ledger, way, said, code, message
+):
+    ran = []
+
+    @way.tool()
+    def pay(to: str) -> ToolResult[str]:
+        ran.append(to)
+        return ToolResult.failure(**said)
+
+    with a_step(ledger):
+        results = [way.ask(pay, semel.ToolCall({"to": "a"})) for _ in range(2)]
+    assert [(result.error.code, result.error.message) for result in results] == [(code, message)] * 2
+    assert (ran, state(ledger)) == (["a"], "failed")
+
+
+def test_a_part_that_is_told_in_something_else_than_text_is_recorded_all_the_same(ledger, way):
+    @way.tool()
+    def pay(to: str) -> None:
+        raise PartialSuccess(5)  # type: ignore[arg-type]
+
+    with a_step(ledger), pytest.raises(PartialSuccess):
+        way.call(pay, "a")
+    assert state(ledger) == "partial"
+
+
+class Receipt(BaseModel):
+    """Made of a row of a table only, so not of what was stored of it."""
+
+    number: int
+
+    @model_validator(mode="before")
+    @classmethod
+    def of_row(cls, row: Any) -> Any:
+        return {"number": row.number}
+
+
+def test_a_result_whose_class_does_not_read_it_back_has_happened_all_the_same(ledger, way):
+    ran = []
+
+    @way.tool()
+    def pay(to: str) -> Receipt:
+        ran.append(to)
+        return Receipt.model_validate(SimpleNamespace(number=5))
+
+    with a_step(ledger):
+        assert way.call(pay, "a").number == 5
+        with pytest.raises(ResultUnavailable):
+            way.call(pay, "a")
+    assert (ran, state(ledger)) == (["a"], "done")
+
+
+def test_a_stored_result_that_its_class_does_not_read_any_more_has_happened(ledger, way):
+    reads = [True]
+
+    def checked(number: int) -> int:
+        return number if reads[0] else {}[number]  # type: ignore[index]
+
+    @way.tool()
+    def pay(to: str) -> Annotated[int, AfterValidator(checked)]:
+        return 5
+
+    with a_step(ledger):
+        assert way.call(pay, "a") == 5
+        reads[0] = False
+        with pytest.raises(ResultUnavailable):
+            way.call(pay, "a")
+
+
+@pytest.mark.parametrize("value", [float("inf"), [float("nan")], (2**80, float("-inf"))], ids=str)
+def test_a_result_that_is_no_json_beside_a_secret_is_recorded(ledger, way, value):
+    @way.tool(secret=("token",))
+    def pay(to: str, token: str) -> Any:
+        return value
+
+    with a_step(ledger):
+        assert way.call(pay, "a", "t-secret") is value
+        assert way.ask(pay, semel.ToolCall({"to": "a", "token": "t-secret"})).replayed
+    assert state(ledger) == "done"
+
+
+class NoResponse(Exception):
+    """As of a client whose exceptions have an answer only if there was one."""
+
+    @property
+    def response(self) -> object:
+        raise RuntimeError("there was none")
+
+
+def test_a_failure_whose_attributes_cannot_be_read_is_recorded_all_the_same(ledger, way):
+    @way.tool()
+    def pay(to: str) -> None:
+        raise NoResponse("no")
+
+    with a_step(ledger), pytest.raises(EffectFailed, match="NoResponse: no"):
+        way.call(pay, "a")
+    assert state(ledger) == "failed"
+
+
+def test_a_validator_that_breaks_is_a_refusal_before_anything_happens(ledger, way):
+    ran = []
+
+    @way.tool()
+    def pay(receipt: Receipt) -> None:
+        ran.append(receipt)
+
+    with a_step(ledger):
+        for receipt in ({"number": 5}, SimpleNamespace(number=5)):  # not even validated; not read back
+            with pytest.raises(InvalidArguments, match="AttributeError"):
+                way.call(pay, receipt)
+    assert (ran, list(ledger.records.list(scope="tool"))) == ([], [])
 
 
 def test_a_failure_that_cannot_be_printed_is_recorded_all_the_same(ledger):

@@ -29,10 +29,13 @@ def stored_value(contract: Contract, value: Any, secrets: Sequence[str] = ()) ->
     """The value as it will be replayed; None if it cannot be kept: it happened all the same."""
     try:
         data = contract.values.dump(value)
-        if secrets and secrecy.holds(orjson.loads(data), secrets):
+        if secrets and secrecy.holds(from_json(data), secrets):
             raise Unstorable("it contains a secret argument")
     except Unstorable as reason:
         log.warning("semel: the result of %s is not kept: %s", contract.name, reason)
+        return None
+    except Exception as error:  # whatever the code of its class does: that it happened has to be recorded
+        log.error("semel: the result of %s is not kept: %s", contract.name, type(error).__name__)
         return None
     return compact(data)
 
@@ -53,17 +56,17 @@ class OwnFailure(errors.EffectFailed):
 def stored_error(failure: ToolError, secrets: list[str], own: Exception | None = None) -> bytes:
     """The failure as it will be replayed, without the secrets of the call; `own` is rebuilt then."""
     body: dict[str, Any] = {
-        "code": failure.code,
+        "code": failure.code if failure.code in errors.BY_CODE else cleaned(failure.code, secrets),
         "message": cleaned(failure.message, secrets),
         "retriable": failure.retriable,
         "corrective_action": cleaned(failure.corrective_action, secrets),
-        "details": dict(failure.details),
     }
     if own is not None:
         body |= _own(own, secrets)
     try:
-        data = orjson.dumps(body, default=str, option=orjson.OPT_NON_STR_KEYS)
-    except TypeError:
+        whole = body | {"details": dict(failure.details)}
+        data = orjson.dumps(whole, default=str, option=orjson.OPT_NON_STR_KEYS)
+    except Exception:  # whatever what is in them does
         data = b""
     if not 0 < len(data) <= RESULT_BYTES_MAX or secrecy.holds(orjson.loads(data)["details"], secrets):
         # Details that cannot be kept are dropped; that it failed is kept in any case.

@@ -185,6 +185,9 @@ class Arguments:
         except ValidationError as error:
             # Without its cause, which holds what was passed.
             raise self._invalid("; ".join(_problems(error, self._signature.guarded))) from None
+        except Exception as error:  # a type's own validator may raise anything
+            cause = None if self._signature.guarded else error
+            raise self._invalid(f"their validation ended with {type(error).__name__}") from cause
         return validated
 
     # --- the canonical form -----------------------------------------------------------------------
@@ -311,6 +314,9 @@ class Arguments:
         except ValidationError as error:
             problems = "; ".join(_problems(error, self._signature.guarded))
             raise self._invalid(f"what the first call stored is not accepted now: {problems}") from None
+        except Exception as error:  # a type's own validator may raise anything
+            name = type(error).__name__
+            raise self._invalid(f"what was stored of them is not read back: {name}") from None
         return read
 
     def holds_secret(self, name: str) -> bool:

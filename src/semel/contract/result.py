@@ -36,6 +36,17 @@ class ToolError:
     corrective_action: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        # A tool that has run says this, so what is no text (an exception, None) is made one: a refusal here
+        # would leave open how the tool ended.
+        vars(self).update(
+            code=_as_text(self.code) or errors.EffectFailed.code,
+            message=_as_text(self.message),
+            retriable=self.retriable is True,
+            corrective_action=_as_text(self.corrective_action),
+            details=_as_details(self.details),
+        )
+
     @classmethod
     def of(cls, error: errors.SemelError) -> ToolError:
         return cls(
@@ -62,6 +73,19 @@ class ToolError:
         )
         error.code, error.retriable, error.details = self.code, self.retriable, dict(self.details)
         return error
+
+
+def _as_text(given: object) -> str:
+    try:
+        return "" if given is None else str(given)
+    except Exception:  # one that cannot be printed
+        return type(given).__name__
+
+
+def _as_details(given: object) -> Mapping[str, Any]:
+    if isinstance(given, Mapping):
+        return given
+    return {} if given is None else {"details": given}
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ One table, by package and class name, so that no client is imported for it. A cl
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 # Package: what it raises after a request may have arrived, though no usable answer did.
 # A client whose exceptions derive from TimeoutError or ConnectionError needs no line for those.
@@ -119,17 +120,17 @@ def _unsure(status: int) -> bool:
 
 def _status(error: Exception) -> int | None:
     """The status of the HTTP answer that this exception carries, if it carries one."""
-    response = getattr(error, "response", None)
+    response = _of(error, "response")
     candidates = [
-        getattr(response, "status_code", None),
-        getattr(response, "status", None),
+        _of(response, "status_code"),
+        _of(response, "status"),
         _status_of_aws(response),
-        getattr(error, "status_code", None),
-        getattr(error, "status", None),
-        getattr(error, "http_status", None),
+        _of(error, "status_code"),
+        _of(error, "status"),
+        _of(error, "http_status"),
     ]
     if any(_is_of(error, package) for package in _STATUS_IS_CODE):
-        candidates.append(getattr(error, "code", None))
+        candidates.append(_of(error, "code"))
     return next((int(status) for status in candidates if isinstance(status, int) and status), None)
 
 
@@ -139,7 +140,15 @@ def _status_of_aws(response: object) -> object:
 
 
 def _mcp_code(error: Exception) -> object:
-    return getattr(getattr(error, "error", error), "code", None)
+    inner = _of(error, "error")
+    return _of(error if inner is None else inner, "code")
+
+
+def _of(thing: object, name: str) -> Any:
+    try:
+        return getattr(thing, name, None)
+    except Exception:  # of a property that has nothing to give
+        return None
 
 
 def _is_of(error: Exception, package: str) -> bool:

@@ -129,8 +129,13 @@ class Values:
             return orjson.loads(data)
         if data.startswith(BY_STRUCTURE):
             return plain_data.load(data)
-        # As READ says, spelled out: unpacking it takes a seventh of the time of reading a small model.
-        return shape.validator.validate_json(data, by_alias=False, by_name=True)
+        try:
+            # As READ says, spelled out: unpacking it takes a seventh of the time of reading a small model.
+            return shape.validator.validate_json(data, by_alias=False, by_name=True)
+        except ValueError:
+            raise
+        except Exception as error:  # a type's own validator may raise anything
+            raise ValueError(f"It is not read back: {type(error).__name__}.") from error
 
 
 class _Shape:
@@ -226,6 +231,8 @@ class _Shape:
             return self.validator.validate_json(data, **READ)
         except ValidationError:
             raise Unstorable("the result does not fit its annotation") from None
+        except Exception as error:  # a type's own validator may raise anything
+            raise Unstorable(f"the result is not read back ({type(error).__name__})") from None
 
 
 # --- values that orjson alone can carry -----------------------------------------------------------
