@@ -247,6 +247,23 @@ def test_details_that_hold_a_secret_are_dropped(ledger, raises):
 
 
 @pytest.mark.usefixtures("assert_nowhere")
+def test_a_code_of_the_tools_own_is_kept_without_the_secret(ledger):
+    @declared(secret=("token",))
+    def pay(to: str, token: str) -> ToolResult[str]:
+        return ToolResult.failure(f"NO_{token}", "no")
+
+    with a_step(ledger):
+        for _ in range(2):
+            assert pay.call(ToolCall({"to": "a", "token": CANARY})).error.code == "NO_***"
+
+
+def test_a_secret_that_is_spelled_like_a_code_of_ours_does_not_change_it(ledger):
+    tool = declared(secret=("token",))(fail_with("no"))
+    with a_step(ledger):
+        assert tool.call(ToolCall({"to": "a", "token": "EFFECT_FAILED"})).error.code == "EFFECT_FAILED"
+
+
+@pytest.mark.usefixtures("assert_nowhere")
 def test_a_doubt_names_the_exception_and_not_its_text(ledger):
     @declared(secret=("token",))
     def pay(token: str) -> None:
@@ -276,6 +293,21 @@ def test_the_error_of_a_tool_without_a_record_is_told_as_data_without_the_secret
     result = tool.call(ToolCall({"to": "a", "token": CANARY}))
     assert CANARY not in repr(result)
     assert "***" in result.error.message
+
+
+@pytest.mark.parametrize("raises", [True, False])
+def test_what_a_tool_without_a_record_says_of_its_failure_is_told_without_the_secret(raises):
+    @declared(class_="read", secret=("token",))
+    def look(token: str) -> ToolResult[str]:
+        if raises:
+            raise PartialSuccess(done=[token], remaining=[], corrective_action=f"use {token}")
+        return ToolResult.failure(
+            f"NO_{token}", f"not with {token}", retriable=True, retry_after_s=3, details={"used": token}
+        )
+
+    error = look.call(ToolCall({"token": CANARY})).error
+    assert CANARY not in repr(error) + error.for_model
+    assert raises or (error.code, error.retriable, error.retry_after_s) == ("NO_***", True, 3)
 
 
 @pytest.mark.usefixtures("assert_nowhere")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 from semel import errors
@@ -11,7 +12,7 @@ from semel.call.ending import tell
 from semel.call.entering import current_call
 from semel.call.guard import guarded, unrecorded
 from semel.call.guarded_call import Call
-from semel.call.outcome import cleaned, error_text, replayed_value
+from semel.call.outcome import cleaned, error_text, recorded_error, replayed_value, stored_error
 from semel.call.question import put_question
 from semel.call.settling import in_doubt_error
 from semel.call.step import Visit, current_visit
@@ -276,7 +277,12 @@ class Tool:
     def _failure(self, error: Exception, prepared: Prepared | None) -> ToolResult[Any]:
         key = _key_of(prepared)
         failure = self._semel_error(error, prepared)
-        return ToolResult(ok=False, error=ToolError.of(failure), replayed=failure.replayed, key=key)
+        told = ToolError.of(failure)
+        if isinstance(prepared, Unrecorded) and (secrets := self._secrets_of(prepared)):
+            # What is recorded has lost its secrets there; this goes to models all the same.
+            cleared = ToolError.of(recorded_error(stored_error(told, secrets)))
+            told = replace(cleared, retry_after_s=told.retry_after_s)
+        return ToolResult(ok=False, error=told, replayed=failure.replayed, key=key)
 
     def _semel_error(self, error: Exception, prepared: Prepared | None) -> errors.SemelError:
         """The error of a result, for an exception that the plain call lets through."""
