@@ -366,6 +366,46 @@ def test_secret_members_of_plain_results_are_not_stored() -> None:
         assert values.load(values.dump(given)) == kept
 
 
+WHEN = datetime(2026, 8, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ((1, 2), (1, 2)),
+        ({"at": WHEN}, {"at": WHEN}),
+        ({1: "a"}, {1: "a"}),
+        ({"at": WHEN, "token": "t-1"}, {"at": WHEN}),
+        ([({"token": "t-1", "id": 1},)], [({"id": 1},)]),
+    ],
+)
+def test_what_is_not_secret_comes_back_as_it_was(given: Any, kept: Any) -> None:
+    """Also where the secret is an argument: its name may stand in an undeclared result."""
+    values = Values.of(Any, secret=("token",))
+    data = values.dump(given)
+    assert b"t-1" not in data
+    read = values.load(data)
+    assert (read, type(read)) == (kept, type(kept))
+
+
+def test_what_holds_itself_is_not_kept_beside_a_secret_either() -> None:
+    endless: list[Any] = [(1, 2)]
+    endless.append(endless)
+    with pytest.raises(Unstorable):
+        Values.of(Any, secret=("token",)).dump(endless)
+
+
+def test_what_is_not_secret_and_would_come_back_as_something_else_is_not_kept() -> None:
+    class Loose(BaseModel):
+        at: Any
+        token: str = ""
+
+    values = Values.of(Loose, secret=("token",))
+    assert values.load(values.dump(Loose(at="now", token="t-1"))) == Loose(at="now")
+    with pytest.raises(Unstorable, match="exact type"):
+        values.dump(Loose(at=WHEN, token="t-1"))
+
+
 def test_a_result_that_needs_its_secret_is_not_kept() -> None:
     with pytest.raises(Unstorable, match="without its secret fields"):
         Values.of(Session, secret=("user",)).dump(Session(user="ann"))

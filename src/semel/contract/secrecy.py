@@ -17,7 +17,9 @@ from urllib.parse import quote, quote_plus, unquote
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from semel.contract.shapes import SECRETS, Paths, name_of, opened
+from semel.contract.shapes import SECRETS, Paths, difference, name_of, opened
+from semel.kernel.keys import Bag
+from semel.kernel.limits import DEPTH_MAX
 
 
 class Misplaced(Exception):
@@ -30,6 +32,41 @@ def present_in(value: Any) -> bool:
     if members is None:
         return isinstance(value, SECRETS)
     return any(map(present_in, members.values() if isinstance(members, dict) else members))
+
+
+def alike(value: Any, read: Any, secret: Paths) -> bool:
+    """Whether a value was read back as it was, but for its secrets."""
+    if secret.whole or isinstance(value, SECRETS):
+        return True
+    if not secret and not present_in(value):
+        return difference(value, read) is None
+    members, others = opened(value), opened(read)
+    if isinstance(members, dict) and isinstance(others, dict) and type(value) is type(read):
+        kept = [key for key, member in members.items() if not _is_secret(member, secret.below(key))]
+        return {*kept} <= others.keys() <= members.keys() and all(
+            alike(members[key], others[key], secret.below(key)) for key in kept
+        )
+    if isinstance(members, list) and isinstance(others, list) and type(value) is type(read):
+        if len(members) != len(others) or isinstance(members, Bag):  # whose elements have no order
+            return len(members) == len(others)
+        return all(alike(*pair, secret) for pair in zip(members, others, strict=True))
+    return difference(value, read) is None
+
+
+def _is_secret(member: Any, secret: Paths) -> bool:
+    return secret.whole or isinstance(member, SECRETS)
+
+
+def plain_rest(value: Any, secret: Paths, depth: int = DEPTH_MAX) -> Any:
+    """Plain data without its secret members, as deep as it may be; what is an object of a class stays."""
+    if not secret or not depth:
+        return value
+    if type(value) is dict:
+        rest = {key: (member, secret.below(key)) for key, member in value.items()}
+        return {key: plain_rest(*pair, depth - 1) for key, pair in rest.items() if not pair[1].whole}
+    if type(value) in (list, tuple):
+        return type(value)(plain_rest(item, secret, depth - 1) for item in value)
+    return value
 
 
 def shed(value: Any, written: Any, secret: Paths) -> Any:

@@ -181,7 +181,7 @@ class _Shape:
         try:
             return FOR_PYDANTIC + self._annotated(value)
         except Unstorable:
-            data = _by_structure(value) if self._is_open and not self._withholds else None
+            data = _by_structure(secrecy.plain_rest(value, self._secret)) if self._is_open else None
             if data is None:
                 raise
             return data
@@ -215,9 +215,11 @@ class _Shape:
             raise Unstorable("a serializer of its own writes a secret field to another place") from None
         data = to_json(kept, inf_nan_mode="constants")
         try:
-            self._read(data)
+            read = self._read(data)
         except Unstorable:
             raise Unstorable("the result does not read back without its secret fields") from None
+        if not secrecy.alike(value, read, self._secret):
+            raise Unstorable("what is not secret does not read back equal; annotate it with its exact type")
         return data
 
     def _write(self, value: Any) -> bytes:
