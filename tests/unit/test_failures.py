@@ -152,6 +152,20 @@ def test_a_result_that_is_no_json_beside_a_secret_is_recorded(ledger, way, value
     assert state(ledger) == "done"
 
 
+def test_a_mistake_of_ours_after_the_tool_leaves_the_call_in_doubt_at_once(ledger, way, monkeypatch):
+    def mistaken(*_: object) -> bytes:
+        raise ZeroDivisionError
+
+    @way.tool()
+    def pay(to: str) -> int:
+        return 5
+
+    monkeypatch.setattr("semel.call.guard.stored_value", mistaken)
+    with a_step(ledger), pytest.raises(ZeroDivisionError):
+        way.call(pay, "a")
+    assert state(ledger) == "in_doubt"
+
+
 class NoResponse(Exception):
     """As of a client whose exceptions have an answer only if there was one."""
 

@@ -108,7 +108,7 @@ def guarded(call: Call) -> Deciding:
         if record.request.job_id:
             yield from end_job(call, record, _DONE)
         return value
-    except Exception:
+    except errors.SemelError:
         raise
     except BaseException as interrupt:
         let_go(call, interrupt)

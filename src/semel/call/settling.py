@@ -167,7 +167,10 @@ def _check_may_repeat(call: Call, command: Settle | Park | Release, error: BaseE
 
 
 def let_go(call: Call, interrupt: BaseException) -> None:
-    """An interrupted call holds no key: it gives back what it did not use, and leaves the rest in doubt."""
+    """An interrupted call holds no key: it gives back what it did not use, and leaves the rest in doubt.
+
+    So does one that a mistake of ours ended. After an exception of the tool's own nothing is left to give.
+    """
     token = call.token
     if token is None:
         return
