@@ -152,6 +152,13 @@ def test_a_url_that_is_none_is_refused_without_a_traceback(ledger: semel.Ledger,
     assert result.stderr.startswith("semel: ")
 
 
+@pytest.mark.parametrize("bad", ["sqlite:semel.db", "sqlite:/semel.db", "SQLITE:///semel.db"])
+def test_a_url_with_a_slip_in_it_is_not_taken_for_a_missing_file(bad: str) -> None:
+    result = run("records", "list", "--url", bad)
+    assert result.exit_code == 4
+    assert "is not a store's URL" in result.stderr
+
+
 def test_a_file_that_is_no_store_is_refused(url: str, tmp_path: Path) -> None:
     (tmp_path / "semel.db").write_text("this is a letter, not a database" * 100)
     assert run("records", "list").exit_code == 4

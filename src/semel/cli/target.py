@@ -240,7 +240,7 @@ def open_present(url: str) -> Any:
 def _file(url: str) -> str | None:
     """The file that a SQLite URL names."""
     parts = urlsplit(url)
-    if parts.scheme != "sqlite" or parts.netloc or not parts.path.strip("/"):
+    if not url.startswith("sqlite://") or parts.netloc or not parts.path.strip("/"):
         return None
     return unquote(parts.path[1:])
 
