@@ -87,6 +87,42 @@ def test_a_failure_that_is_told_in_something_else_than_text_is_recorded_all_the_
     assert (ran, state(ledger)) == (["a"], "failed")
 
 
+# Answers of a call inside the tool, which say that its effect may still come or have come.
+LEAVE_OPEN = [
+    semel.errors.InFlight(),
+    semel.errors.StoreUnavailable(),
+    UpstreamUnavailable(),
+    semel.errors.ApprovalRequired(),
+    OutcomeUnknown(),
+    semel.errors.OwnershipLost(),
+]
+
+
+@pytest.mark.parametrize("error", LEAVE_OPEN, ids=lambda error: error.code)
+def test_an_open_answer_leaves_the_call_open_also_when_it_is_returned_as_data(ledger, way, error):
+    @way.tool()
+    def pay(to: str) -> ToolResult[str]:
+        return ToolResult(ok=False, error=semel.ToolError.of(error))
+
+    with a_step(ledger):
+        with pytest.raises(type(error)) as raised:
+            way.call(pay, "a")
+        assert (raised.value.code, raised.value.replayed) == (error.code, False)
+        assert state(ledger) == "in_doubt"
+        with pytest.raises(OutcomeUnknown):
+            way.call(pay, "a")
+
+
+def test_a_code_of_a_tools_own_is_recorded_however_retriable_it_calls_itself(ledger, way):
+    @way.tool()
+    def pay(to: str) -> ToolResult[str]:
+        return ToolResult.failure("RATE_LIMITED", "later", retriable=True)
+
+    with a_step(ledger), pytest.raises(EffectFailed, match="later"):
+        way.call(pay, "a")
+    assert state(ledger) == "failed"
+
+
 def test_a_part_that_is_told_in_something_else_than_text_is_recorded_all_the_same(ledger, way):
     @way.tool()
     def pay(to: str) -> None:

@@ -53,7 +53,7 @@ def after_exception(
             submit(call, release_of(call, record.token))  # unless whoever closed the ledger has done it
             text, fix = error.args
             raise errors.StoreUnavailable(text, corrective_action=fix) from None
-        return (yield from _failed(call, record, error, secrets, later=entered_before))
+        return (yield from failed(call, record, error, secrets, later=entered_before))
     finally:
         del error  # which knows this frame
 
@@ -62,7 +62,7 @@ def _no_try(contract: Contract) -> tuple[type[BaseException], ...]:
     return (NeverEntered, *contract.refused)
 
 
-def _failed(call: Call, record: Record, error: BaseException, secrets: list[str], *, later: bool) -> Deciding:
+def failed(call: Call, record: Record, error: BaseException, secrets: list[str], *, later: bool) -> Deciding:
     """What an exception of the tool leads to; `later` if this attempt entered it before. Always raises."""
     contract = call.contract
     if call.broken:

@@ -26,7 +26,7 @@ from semel.call.claiming import (
     wait_for_owner,
 )
 from semel.call.doubt import after_death, in_doubt
-from semel.call.failing import after_exception, further_tries
+from semel.call.failing import after_exception, failed, further_tries
 from semel.call.guarded_call import Call
 from semel.call.outcome import replayed_value, stored_value
 from semel.call.question import after_approval
@@ -41,6 +41,7 @@ from semel.call.settling import (
     said_how,
 )
 from semel.call.wishes import ELAPSED, Deciding, Entered, Unrecorded, Wish
+from semel.contract.exception_meaning import open_answer
 from semel.contract.result import ToolResult
 from semel.kernel import owner
 from semel.kernel.keys import fingerprint
@@ -97,7 +98,7 @@ def guarded(call: Call) -> Deciding:
 
         # Settle.
         if isinstance(value, _SAID_HOW):
-            return (yield from said_how(call, record, value, secrets))
+            return (yield from _said_how(call, record, value, secrets))
         outcome, began = stored_value(contract, value, secrets), call.ledger.clock.monotonic()
         settle = new(Settle, (call.at, record.token, _DONE, outcome, contract.window_us, ""))
         try:
@@ -134,6 +135,15 @@ def _secrets(call: Call) -> list[str]:
     """What is struck out of the text of an error: read before the tool can change its arguments."""
     arguments = call.contract.arguments
     return arguments.secrets_of(call.passed) if arguments.guards else []
+
+
+def _said_how(call: Call, record: Record, value: ToolResult[Any] | Entered, secrets: list[str]) -> Deciding:
+    """As the tool says; an open answer that it hands on means the same returned as raised."""
+    error = open_answer(value.value if isinstance(value, Entered) else value)
+    if error is None:
+        return (yield from said_how(call, record, value, secrets))
+    call.roll_back()
+    return (yield from failed(call, record, error, secrets, later=False))
 
 
 def _first_arguments(call: Call, record: Record) -> Generator[Wish, Any, dict[str, Any]]:

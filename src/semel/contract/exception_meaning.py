@@ -6,7 +6,8 @@ import errno
 from enum import Enum
 
 from semel.contract import transport
-from semel.errors import CallError, PartialSuccess
+from semel.contract.result import ToolError, ToolResult
+from semel.errors import BY_CODE, CallError, PartialSuccess
 
 _UNREACHED = frozenset(
     (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.ETIMEDOUT, errno.EPIPE)
@@ -59,3 +60,19 @@ def leaves_open(error: Exception) -> bool:
     if isinstance(error, OSError) and error.errno in _UNREACHED:
         return True
     return transport.leaves_open(error)
+
+
+def open_answer(value: object) -> CallError | None:
+    """The exception in place of a result that hands on an open answer of a call inside, which leaves open its own.
+
+    Codes of the tool's own say how it ended, however retriable they call themselves.
+    """
+    error = value.error if isinstance(value, ToolResult) else None
+    if error is None or not _is_open(error):
+        return None
+    return error.exception()
+
+
+def _is_open(error: ToolError) -> bool:
+    ours = BY_CODE.get(error.code)
+    return ours is not None and (ours.retriable or error.code in _UNSURE_CODES)
