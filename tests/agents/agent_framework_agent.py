@@ -125,3 +125,19 @@ async def _run(job: Job, agent: Agent, message: Any, session: AgentSession) -> A
     async for _ in stream:
         pass
     return await stream.get_final_response()
+
+
+# --- what only this framework does ----------------------------------------------------------------
+
+
+def reject(job: Job) -> Seen:
+    """The program makes the response itself, from the call that it answers; the verdict is what it adds."""
+    [asked] = json.loads((job.folder / "asked").read_text())
+    request = Content.from_dict(asked)
+    response = Content.from_function_approval_response(
+        approved=False,
+        id=request.id,
+        function_call=request.function_call,
+        additional_properties=job.verdict,
+    )
+    return asyncio.run(_work(job, Message(role="user", contents=[response])))

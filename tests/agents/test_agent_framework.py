@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 from tests.agents.proofs import ASKED, Proofs
@@ -27,6 +28,16 @@ class TestAgentFramework(Proofs):
         assert seen.answers == ["Error: Tool call invocation was rejected by user."]
         assert (seen.text, self.effects) == ("done", 0)
         assert self.decisions() == [("rejected", "ann", "too much")]
+
+    def test_a_rejection_is_of_the_call_that_it_answers(self) -> None:
+        """Whatever came with it: nothing, as where the program makes it itself, or another question."""
+        conversations = [replace(self.job(ASKED), conversation=each) for each in ("1", "2")]
+        questions = [self.say(each).unwrap().questions[0] for each in conversations]
+        for said in ({}, {"question": questions[0]}):
+            self.server.run("reject", replace(conversations[1], verdict=said)).unwrap()
+            with self.ledger() as ledger:
+                statuses = [ledger.approvals.get(each["job_id"]).status for each in questions]
+            assert statuses == ["waiting", "rejected"]
 
     def test_killed_after_the_decision_the_same_answer_goes_on(self) -> None:
         job = self.job([[refund(tool="asked_keyed_refund")], "done"])

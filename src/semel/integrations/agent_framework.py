@@ -15,7 +15,7 @@ decision; `additional_properties` of the response may say `by` and `reason`.
 from __future__ import annotations
 
 import copy
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from agent_framework import (
@@ -29,6 +29,7 @@ from agent_framework import (
     MiddlewareFailure,
 )
 from agent_framework import tool as function_tool
+from agent_framework._tools import _load_pending_approval_requests
 from pydantic_core import to_jsonable_python
 
 from semel import agents
@@ -128,9 +129,14 @@ class _Rejections(AgentMiddleware):
         self._approver = approver
 
     async def process(self, context: AgentContext, call_next: Callable[[], Awaitable[None]]) -> None:
+        waiting: Mapping[Any, Content] = _load_pending_approval_requests(context.session)
         for content in (each for message in context.messages for each in message.contents):
-            question = content.additional_properties.get(_QUESTION)
-            if content.type == "function_approval_response" and not content.approved and question:
+            if content.type != "function_approval_response" or content.approved:
+                continue
+            # As the framework binds it: to the request of its id, whatever else came with the response.
+            request = content if context.session is None else waiting.get(content.id)
+            question = None if request is None else request.additional_properties.get(_QUESTION)
+            if question:
                 with agents.unless_decided():
                     await agents.adecide(self._ledger, question, _verdict(content), self._approver)
         await call_next()
