@@ -13,6 +13,7 @@ have, a later call of the turn, or the turn run again, goes on.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable
 from typing import Any, cast
 
 from anthropic import beta_async_tool, beta_tool
@@ -20,9 +21,15 @@ from anthropic.lib.tools import BetaAsyncFunctionTool, BetaFunctionTool, ToolErr
 from pydantic_core import to_json
 
 from semel import agents
-from semel.agents import Told, Undecorated, turn
+from semel.agents import Told, Turn, Undecorated
+from semel.ledger.ledger import Ledger
 
-__all__ = ["atools", "tools", "turn"]
+
+def turn(
+    ledger: Ledger, conversation: str, message_id: str, scopes: Iterable[str] = (), principal: str = ""
+) -> Turn:
+    """The turn that answers this message; the same names give the same keys, in whichever process."""
+    return agents.turn(ledger, conversation, message_id, scopes, principal)
 
 
 def tools(*given: Any, undecorated: Undecorated = "pass") -> list[Any]:

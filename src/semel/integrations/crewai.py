@@ -17,6 +17,7 @@ have, a later call of the turn, or the turn run again, goes on.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from crewai.tools.base_tool import BaseTool
@@ -24,9 +25,15 @@ from crewai.tools.base_tool import tool as crewai_tool
 from crewai.tools.tool_failure import ToolFailure
 
 from semel import agents
-from semel.agents import Told, Undecorated, turn
+from semel.agents import Told, Turn, Undecorated
+from semel.ledger.ledger import Ledger
 
-__all__ = ["tools", "turn"]
+
+def turn(
+    ledger: Ledger, conversation: str, message_id: str, scopes: Iterable[str] = (), principal: str = ""
+) -> Turn:
+    """The turn that answers this message; the same names give the same keys, in whichever process."""
+    return agents.turn(ledger, conversation, message_id, scopes, principal)
 
 
 def tools(*given: Any, undecorated: Undecorated = "pass") -> list[BaseTool]:
