@@ -376,6 +376,11 @@ def test_what_is_no_question_is_not_decided(ledger: semel.Ledger, shown: Any) ->
         agents.decide(ledger, shown, True)
 
 
+def test_an_answer_that_asks_nobody_has_no_question(ledger: semel.Ledger) -> None:
+    with pytest.raises(errors.ApprovalError, match="OUTCOME_UNKNOWN asks nobody"):
+        agents.question(ledger, errors.OutcomeUnknown())
+
+
 def test_a_question_is_read_and_decided_by_hand_too(ledger: semel.Ledger) -> None:
     till = Till(approval="required")
     with agents.turn(ledger, "thread", "m-1") as turn, pytest.raises(errors.ApprovalRequired) as asked:

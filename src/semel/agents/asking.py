@@ -19,8 +19,13 @@ UNNAMED = "unnamed person"
 
 
 def question(ledger: Ledger, error: CallError | ToolError) -> Question:
-    """What a person is asked, for APPROVAL_REQUIRED."""
-    return Question.of(ledger.approvals.get(str(error.details["job_id"])))
+    """What a person is asked, for APPROVAL_REQUIRED; ApprovalError for an answer that asks nobody."""
+    job_id = error.details.get("job_id")
+    if job_id is None:
+        raise ApprovalError(
+            f"{error.code} asks nobody.", corrective_action="Put a question for APPROVAL_REQUIRED only."
+        )
+    return Question.of(ledger.approvals.get(str(job_id)))
 
 
 def decide(
