@@ -292,6 +292,35 @@ def test_an_agent_that_is_a_tool_asks_once(ledger: semel.Ledger, tmp_path: Any) 
     assert [each.status for each in ledger.approvals.list()] == ["approved"]
 
 
+@pytest.mark.parametrize("next_turn", [False, True])
+def test_what_one_agent_left_in_doubt_goes_on_where_it_hands_over(
+    ledger: semel.Ledger, tmp_path: Any, next_turn: bool
+) -> None:
+    till = Till()
+    till.failures = 1
+
+    def agent(*rounds: Any) -> Any:
+        said = model(tmp_path, [*rounds, "done"])
+        return create_agent(said, [till.pay], middleware=[SemelMiddleware(ledger)])
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("sales", agent([pay()]))
+    # Its model has two answers of the other one's before its own, in the same turn.
+    graph.add_node("billing", agent(*([[pay()]] if next_turn else ["-", "-", [pay()]])))
+    graph.add_conditional_edges(
+        START, lambda state: "billing" if state["messages"][-1].id == "m-2" else "sales", ["sales", "billing"]
+    )
+    graph.add_conditional_edges("sales", lambda _: END if next_turn else "billing", ["billing", END])
+    compiled = graph.compile(checkpointer=InMemorySaver())
+    with pytest.raises(TimeoutError):
+        compiled.invoke(user(), THREAD)
+    state = compiled.invoke(None, THREAD)
+    if next_turn:
+        state = compiled.invoke(user("m-2"), THREAD)
+    assert [each.partition(":")[0] for each in answers(state)] == ["OUTCOME_UNKNOWN"] * 2
+    assert till.paid == [5]
+
+
 def test_a_graph_of_ones_own_wraps_its_tools(ledger: semel.Ledger, tmp_path: Any) -> None:
     till, guard = Till(), SemelMiddleware(ledger)
     said = model(tmp_path, [[pay(), pay()], "done"])

@@ -433,9 +433,9 @@ def test_which_action_of_its_turn_a_call_is(
     ledger: semel.Ledger, history: list[Any], never: str, after_answer: str, always: str
 ) -> None:
     calls, tool = written(*history), Till().pay
-    assert " ".join(place(calls, tool, ledger)) == never
-    assert " ".join(place(calls, tool, ledger, "after-answer")) == after_answer
-    assert " ".join(place(calls, tool, ledger, "always")) == always
+    assert " ".join(place(calls, tool, ledger).path) == never
+    assert " ".join(place(calls, tool, ledger, "after-answer").path) == after_answer
+    assert " ".join(place(calls, tool, ledger, "always").path) == always
 
 
 def test_equal_calls_are_equal_as_their_contract_says(ledger: semel.Ledger) -> None:
@@ -444,12 +444,12 @@ def test_equal_calls_are_equal_as_their_contract_says(ledger: semel.Ledger) -> N
         Written("m-1", 1, "pay", {"amount": 5.0, "why": "damaged"}, ""),
         Written("m-1", 2, "pay", {"amount": "5", "why": "broken"}, None),
     ]
-    assert place(calls, tool, ledger, "always") == ("m-1", "1")
+    assert place(calls, tool, ledger, "always").path == ("m-1", "1")
 
 
 def test_calls_that_do_not_fit_are_equal_to_none(ledger: semel.Ledger) -> None:
     wrong = Written("m-1", 1, "pay", {"amount": "a lot"}, "INVALID_ARGUMENTS: it does not fit")
-    assert place([wrong, wrong], Till().pay, ledger, "always") == ("m-1",)
+    assert place([wrong, wrong], Till().pay, ledger, "always").path == ("m-1",)
 
 
 def test_a_history_is_read_up_to_the_call_that_is_made() -> None:
@@ -479,7 +479,7 @@ def test_what_is_in_doubt_goes_on_whatever_ids_the_model_gives(
     for number, id_ in enumerate(ids):
         history.user(f"m-{number}")
         history.model([(id_, "pay", {"amount": 5})])
-        assert place(history.until(id_, "pay", {"amount": 5}), Till().pay, ledger) == ("m-0",)
+        assert place(history.until(id_, "pay", {"amount": 5}), Till().pay, ledger).path == ("m-0",)
         history.answer(id_, UNKNOWN)
 
 
@@ -491,7 +491,7 @@ def test_calls_that_are_several_are_several_whatever_ids_the_model_gives(
     history, places = History("m-0"), []
     for id_ in ids:
         history.model([(id_, "pay", {"amount": 5})])
-        places.append(place(history.until(id_, "pay", {"amount": 5}), Till().pay, ledger, repeat))
+        places.append(place(history.until(id_, "pay", {"amount": 5}), Till().pay, ledger, repeat).path)
         history.answer(id_)
     assert places == [("m-0",), ("m-0", "1"), ("m-0", "2")]
 
@@ -520,9 +520,9 @@ def test_a_failure_in_the_words_of_somebody_else_is_no_answer(ledger: semel.Ledg
         history.user(message)
         history.model([(message, "pay", {"amount": 5})])
         history.answer(message, failure)
-        assert place(history.until(message, "pay", {"amount": 5}), Till().pay, ledger) == ("m-1",)
+        assert place(history.until(message, "pay", {"amount": 5}), Till().pay, ledger).path == ("m-1",)
     history.user("m-3")
-    assert place(history.until("", "pay", {"amount": 5}), Till().pay, ledger) == ("m-3",)
+    assert place(history.until("", "pay", {"amount": 5}), Till().pay, ledger).path == ("m-3",)
 
 
 @pytest.mark.parametrize("code", sorted(errors.BY_CODE))

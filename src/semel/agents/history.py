@@ -24,6 +24,7 @@ class Written(NamedTuple):
     tool: str
     arguments: Mapping[str, Any]
     answer: str | None  # what `tell` said, "" for what else its answer was, None if it has none
+    within: tuple[str, ...] | None = None  # the agents around it, where its answer says so
 
 
 class History:
@@ -52,8 +53,8 @@ class History:
         self._places |= places
         self._unanswered |= {id_: [*each] for id_, each in places.items()}
 
-    def answer(self, id_: Any, failure: str = "") -> None:
-        """A tool's answer; its text if it is a failure.
+    def answer(self, id_: Any, failure: str = "", within: tuple[str, ...] | None = None) -> None:
+        """A tool's answer; its text if it is a failure, and within which agents that was told.
 
         One that `tell` did not make is none: somebody put into other words what may be in doubt.
         """
@@ -62,7 +63,7 @@ class History:
         # Calls with one id are answered in turn; of several answers to a call the last one counts.
         place = unanswered.pop(0) if len(unanswered) > 1 else unanswered[0]
         if not failure or is_told(failure):
-            self._calls[place] = self._calls[place]._replace(answer=failure)
+            self._calls[place] = self._calls[place]._replace(answer=failure, within=within)
 
     def until(self, id_: Any, tool: str, arguments: Mapping[str, Any]) -> list[Written]:
         """The calls up to this one, which is to be made now; NoStep if nobody knows whom it answers."""
@@ -80,42 +81,48 @@ class History:
 
 
 @dataclass
-class _Action:
+class PlacedAction:
     turn: str  # that began it
     number: int  # among the equal ones of that turn
     seen_in: str = ""  # the turn and the round of its last call
     round: int = 0
     finished: bool = False
+    within: tuple[str, ...] | None = None  # while it is unfinished: the agents around it, if known
 
     @property
     def path(self) -> tuple[str, ...]:
         return (self.turn, str(self.number)) if self.number else (self.turn,)
 
 
-def place(history: Sequence[Written], tool: Any, ledger: Ledger, repeat: Repeat = "never") -> tuple[str, ...]:
-    """The step of the last call of the history: its turn, and its number where equal ones are several.
+def place(history: Sequence[Written], tool: Any, ledger: Ledger, repeat: Repeat = "never") -> PlacedAction:
+    """The action that the last call of the history begins or continues.
 
-    An action that an earlier turn left unfinished goes on in the turns that follow: its key stays.
+    An action that was left unfinished, by an earlier turn or another agent, goes on in what follows: its key
+    stays.
     """
     *earlier, own = _equal_to_last(history, contract_of(tool), ledger)
-    actions: list[_Action] = []
+    actions: list[PlacedAction] = []
     for call in earlier:
         _action(actions, call, repeat)
-    return _action(actions, own, repeat).path
+    return _action(actions, own, repeat)
 
 
-def _action(actions: list[_Action], call: Written, repeat: Repeat) -> _Action:
+def _action(actions: list[PlacedAction], call: Written, repeat: Repeat) -> PlacedAction:
     """The action that the call begins or continues, as it stands after it."""
     action = next((each for each in actions if _is_continued(each, call, repeat)), None)
     if action is None:
         number = sum(each.turn == call.turn for each in actions)
-        actions.append(action := _Action(call.turn, number))
+        actions.append(action := PlacedAction(call.turn, number))
+    elif action.finished:
+        action.within = None
+    if call.within is not None:
+        action.within = call.within
     action.seen_in, action.round = call.turn, call.round
     action.finished = call.answer is not None and not is_unfinished(call.answer)
     return action
 
 
-def _is_continued(action: _Action, call: Written, repeat: Repeat) -> bool:
+def _is_continued(action: PlacedAction, call: Written, repeat: Repeat) -> bool:
     match repeat:
         case "never":
             return not action.finished or action.seen_in == call.turn

@@ -133,10 +133,12 @@ class AgentGuard:
             if contract_of(tool) is None:
                 return None
             raise
-        message, *number = place(history, tool, self.ledger, self.rules.get("repeat", "never"))
+        action = place(history, tool, self.ledger, self.rules.get("repeat", "never"))
+        message, *number = action.path
         if isinstance(outer, Turn):
             return self._within(outer, number)
-        return self.turn(conversation, (*within, message, *number))
+        around = within if action.within is None else action.within
+        return self.turn(conversation, (*around, message, *number))
 
     def _within(self, outer: Turn, number: Iterable[str]) -> Turn:
         """Its place among equal calls of that turn, its open calls, and the scopes of this agent's user."""

@@ -209,7 +209,9 @@ def _data(answer: Answer) -> Any:
 def _answer(request: ToolCallRequest, outcome: Answer | Told | Kept) -> Answer:
     name, id_ = request.tool_call["name"], request.tool_call["id"]
     if isinstance(outcome, Told):
-        return ToolMessage(outcome.text, name=name, tool_call_id=id_, status="error")
+        # Not for the model: it says to other agents whose action this is.
+        told_within = {_WITHIN: [*_thread(request.runtime.config)[1][:-1]]}
+        return ToolMessage(outcome.text, name=name, tool_call_id=id_, status="error", artifact=told_within)
     return ToolMessage(**outcome.data, name=name, tool_call_id=id_) if isinstance(outcome, Kept) else outcome
 
 
@@ -234,8 +236,18 @@ def _history(state: Any) -> History:
         elif isinstance(message, AIMessage):
             history.model((call["id"], call["name"], call["args"]) for call in message.tool_calls)
         elif isinstance(message, ToolMessage):
-            history.answer(message.tool_call_id, str(message.content) if message.status == "error" else "")
+            failure = str(message.content) if message.status == "error" else ""
+            history.answer(message.tool_call_id, failure, _told_within(message))
     return history
+
+
+_WITHIN = "semel_within"
+
+
+def _told_within(message: ToolMessage) -> tuple[str, ...] | None:
+    artifact = message.artifact
+    within = artifact.get(_WITHIN) if isinstance(artifact, Mapping) else None
+    return tuple(within) if isinstance(within, list) else None
 
 
 def _is_users(message: Any) -> bool:
