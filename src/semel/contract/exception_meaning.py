@@ -63,7 +63,7 @@ def leaves_open(error: Exception) -> bool:
 
 
 def open_answer(value: object) -> CallError | None:
-    """The exception in place of a result that hands on an open answer of a call inside, which leaves open its own.
+    """The exception for a result that hands on what a call inside answered and that leaves the effect open.
 
     Codes of the tool's own say how it ended, however retriable they call themselves.
     """
