@@ -244,11 +244,12 @@ def test_nothing_of_what_is_approved_is_left_out_however_long_it_is(console: Con
     assert "to-Mallory" not in browser.get(f"/jobs/{job}").text  # where nothing is decided it is cut
 
 
-def test_own_questions_are_not_answered(console: Console) -> None:
+def test_a_question_of_ones_own_is_for_somebody_else_to_decide(console: Console) -> None:
     served, browser = console()
     browser.sign_in(name="bot")
     page = f"/approvals/{ask(served)}"
-    assert browser.send(page, f"{page}/approve").status_code == 403
+    assert not {f"/console{page}/approve", f"/console{page}/reject"} & browser.forms(page).keys()
+    assert "somebody else has to decide" in browser.get(page).text
 
 
 def test_a_rejection_has_its_reason(console: Console) -> None:
@@ -762,6 +763,10 @@ def test_a_token_that_was_planted_is_not_taken_over(console: Console) -> None:
 def test_behind_a_proxy_its_name_counts_and_cookies_are_secure(console: Console) -> None:
     _, browser = console(public_url="https://semel.example")
     assert browser.get("/").status_code == 403
+    for other in ("semel.example:80", "semel.example:4430", "semel.example:443:443", "evil.example:443"):
+        assert browser.http.get("/console/sign-in", headers={"host": other}).status_code == 403, other
+    # Some proxies name the port, too, that goes without saying.
+    assert browser.http.get("/console/sign-in", headers={"host": "semel.example:443"}).status_code == 401
     answer = browser.http.get("/console/sign-in", headers={"host": "semel.example"})
     cookie = answer.headers["set-cookie"].lower()
     assert all(word in cookie for word in ("secure", "httponly", "samesite=strict", "path=/console"))

@@ -44,7 +44,7 @@ class Protection:
         """The request names a host that is ours: a name of somebody else's may lead here too."""
         host = headers.get("host", "").lower()
         public = self._settings.public_url
-        if host != public.partition("://")[2] if public else not self._is_ours(host):
+        if host not in _names_of(public) if public else not self._is_ours(host):
             raise _not_ours("This console is not served under that name; see --public-url. Nothing was done.")
 
     def _is_ours(self, host: str) -> bool:
@@ -65,6 +65,12 @@ class Protection:
     def token_before(self, nonce: str) -> str:
         """Of the form with which somebody signs in, who has no session yet."""
         return hmac.new(self._key, nonce.encode(), hashlib.sha256).hexdigest()
+
+
+def _names_of(public_url: str) -> tuple[str, ...]:
+    """As browsers name the host, and as proxies do that add the port which goes without saying."""
+    scheme, _, name = public_url.partition("://")
+    return name, f"{name}:{443 if scheme == 'https' else 80}"
 
 
 def _not_ours(message: str) -> Refused:
