@@ -338,6 +338,15 @@ def test_a_decision_with_such_an_offer_is_bound_to_what_was_seen(serve: Serve) -
         assert problem_on(connection) == (409, "approval_stale_request")
 
 
+@pytest.mark.parametrize("target", [b"/", b"*", b"http://localhost/", b"localhost:443"])
+def test_who_asks_for_a_tunnel_is_refused_and_keeps_nobody_waiting(serve: Serve, target: bytes) -> None:
+    served = serve(dev=True)
+    with dialled(served.url) as connection:
+        connection.sendall(b"CONNECT %s HTTP/1.1\r\nHost: localhost\r\n\r\nhello" % target)
+        assert problem_on(connection) == (400, "request_invalid")
+    assert httpx.get(f"{served.url}/healthz").status_code == 200
+
+
 def test_who_is_refused_before_the_body_matters_is_told_that(serve: Serve) -> None:
     with dialled(serve(dev=False).url) as connection:
         connection.sendall(CHUNKED[:-3] + b"zz\r\n")

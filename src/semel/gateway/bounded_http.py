@@ -86,16 +86,22 @@ class BoundedHttp(HttpToolsProtocol):
                 self.parser.feed_data(data)
                 return
             except httptools.HttpParserUpgrade as offer:
+                if self.parser.get_method() == b"CONNECT":
+                    # It asks for no resource of ours, and is an offer however it is read again.
+                    self._refuse_invalid()
+                    return
                 data = self._head_without_offer() + data[offer.args[0] :]
             except httptools.HttpParserError:
-                message = "Invalid HTTP request received."
-                self.logger.warning(message)
-                self.send_400_response(message)
+                self._refuse_invalid()
                 return
 
+    def _refuse_invalid(self) -> None:
+        message = "Invalid HTTP request received."
+        self.logger.warning(message)
+        self.send_400_response(message)
+
     def _is_offer(self) -> bool:
-        # A CONNECT asks for no resource of ours: its target is refused.
-        return bool(self.parser.should_upgrade()) and self.parser.get_method() != b"CONNECT"
+        return bool(self.parser.should_upgrade())
 
     def _head_without_offer(self) -> bytes:
         version = self.parser.get_http_version().encode()
