@@ -325,6 +325,19 @@ def test_a_body_behind_an_offer_to_speak_another_protocol_is_read(serve: Serve, 
     assert second.endswith(b'{"status":"alive"}')
 
 
+@pytest.mark.parametrize(
+    "head",
+    [b"GET /healthz HTTP/1.0\r\n" + OFFER, (GET + OFFER).replace(b"Upgrade,", b"close, Upgrade,")],
+    ids=["1.0", "close"],
+)
+def test_the_last_request_of_a_connection_is_answered_with_such_an_offer_too(
+    gateway: Gateway, head: bytes
+) -> None:
+    with dialled(gateway.url) as connection:
+        connection.sendall(head + b"\r\n")
+        assert b" 200 OK\r\n" in connection.makefile("rb").readline()
+
+
 def test_a_decision_with_such_an_offer_is_bound_to_what_was_seen(serve: Serve) -> None:
     """Its body is optional: one that was lost would be a decision on whatever is there."""
     served = serve(dev=True)

@@ -8,6 +8,7 @@ for nothing that has not arrived. A request that comes in one piece, as most do,
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import httptools
@@ -91,6 +92,7 @@ class BoundedHttp(HttpToolsProtocol):
                     self._refuse_invalid()
                     return
                 data = self._head_without_offer() + data[offer.args[0] :]
+                self.parser = _parser(self)  # the old one takes a last request of its connection for over
             except httptools.HttpParserError:
                 self._refuse_invalid()
                 return
@@ -232,6 +234,14 @@ class BoundedHttp(HttpToolsProtocol):
             self.transport.abort()
         elif not self.transport.is_closing():
             self.loop.call_later(_UNREAD_S, self._drop_unread)
+
+
+def _parser(protocol: BoundedHttp) -> httptools.HttpRequestParser:
+    """As the server makes it."""
+    parser = httptools.HttpRequestParser(protocol)
+    with suppress(AttributeError):  # of an httptools that has no such setting
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)
+    return parser
 
 
 def _answer(problem: Refused, request_id: list[tuple[bytes, bytes]]) -> bytes:
