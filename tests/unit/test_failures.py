@@ -113,6 +113,18 @@ def test_an_open_answer_leaves_the_call_open_also_when_it_is_returned_as_data(le
             way.call(pay, "a")
 
 
+def test_an_open_answer_in_a_tools_own_words_leaves_the_call_open_too(ledger, way):
+    @way.tool()
+    def pay(to: str) -> ToolResult[str]:
+        return ToolResult.failure("UPSTREAM_TIMEOUT", "the bank does not answer")
+
+    with a_step(ledger):
+        with pytest.raises(UpstreamUnavailable, match="does not answer") as raised:
+            way.call(pay, "a")
+        assert raised.value.retriable
+        assert state(ledger) == "in_doubt"
+
+
 def test_a_code_of_a_tools_own_is_recorded_however_retriable_it_calls_itself(ledger, way):
     @way.tool()
     def pay(to: str) -> ToolResult[str]:

@@ -70,7 +70,9 @@ def open_answer(value: object) -> CallError | None:
     error = value.error if isinstance(value, ToolResult) else None
     if error is None or not _is_open(error):
         return None
-    return error.exception()
+    answer = error.exception()
+    answer.retriable = type(answer).retriable  # it is the code that leaves it open
+    return answer
 
 
 def _is_open(error: ToolError) -> bool:
