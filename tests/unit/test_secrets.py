@@ -19,7 +19,14 @@ from pydantic import BaseModel, SecretStr
 
 import semel
 from semel.contract.result import ToolCall, ToolResult
-from semel.errors import EffectFailed, InvalidArguments, OutcomeUnknown, PartialSuccess, SemelError
+from semel.errors import (
+    EffectFailed,
+    InvalidArguments,
+    OutcomeUnknown,
+    PartialSuccess,
+    SemelError,
+    UpstreamUnavailable,
+)
 from semel.ledger.ledger import Ledger
 from tests.tools import a_step, declared, events, the_record
 
@@ -293,6 +300,23 @@ def test_the_error_of_a_tool_without_a_record_is_told_as_data_without_the_secret
     result = tool.call(ToolCall({"to": "a", "token": CANARY}))
     assert CANARY not in repr(result)
     assert "***" in result.error.message
+
+
+@pytest.mark.usefixtures("assert_nowhere")
+@pytest.mark.parametrize("raises", [True, False])
+def test_what_a_tool_says_of_a_doubt_is_told_without_the_secret(ledger, raises):
+    @declared(secret=("token",))
+    def pay(to: str, token: str) -> ToolResult[str]:
+        error = UpstreamUnavailable(f"not with {token}", retry_after_s=3, used=token)
+        if raises:
+            raise error
+        return ToolResult(ok=False, error=semel.ToolError.of(error))
+
+    with a_step(ledger):
+        error = pay.call(ToolCall({"to": "a", "token": CANARY})).error
+        assert CANARY not in repr(error) + error.for_model
+        assert (error.code, error.retriable, error.retry_after_s) == ("UPSTREAM_TIMEOUT", True, 3)
+        assert the_record(ledger).state == "in_doubt"
 
 
 @pytest.mark.parametrize("raises", [True, False])

@@ -278,8 +278,9 @@ class Tool:
         key = _key_of(prepared)
         failure = self._semel_error(error, prepared)
         told = ToolError.of(failure)
-        if isinstance(prepared, Unrecorded) and (secrets := self._secrets_of(prepared)):
-            # What is recorded has lost its secrets there; this goes to models all the same.
+        by_tool = isinstance(prepared, Unrecorded) or (isinstance(prepared, Call) and prepared.entered)
+        if by_tool and (secrets := self._secrets_of(prepared)):
+            # What is recorded has lost its secrets there. What is not, or is in doubt, goes to models too.
             cleared = ToolError.of(recorded_error(stored_error(told, secrets)))
             told = replace(cleared, retry_after_s=told.retry_after_s)
         return ToolResult(ok=False, error=told, replayed=failure.replayed, key=key)
