@@ -410,6 +410,23 @@ def test_a_refusal_after_a_transient_failure_of_the_same_attempt_leaves_the_doub
     assert state(ledger) == "in_doubt"
 
 
+def test_a_refusal_that_is_returned_after_a_transient_failure_leaves_the_doubt_too(ledger, way):
+    ran = []
+
+    @way.tool(
+        refused=(semel.errors.InFlight,), transient=(UpstreamTimeout,), attempts=3, downstream_window="1h"
+    )
+    def pay(to: str, key: semel.Key) -> ToolResult[str]:
+        ran.append(to)
+        if len(ran) == 1:
+            raise UpstreamTimeout
+        return ToolResult(ok=False, error=semel.ToolError.of(semel.errors.InFlight()))
+
+    with a_step(ledger), pytest.raises(UpstreamUnavailable):
+        way.call(pay, "a")
+    assert state(ledger) == "in_doubt"
+
+
 # --- transient ------------------------------------------------------------------------------------
 
 

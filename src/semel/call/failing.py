@@ -22,7 +22,7 @@ from semel.call.settling import (
 )
 from semel.call.wishes import ELAPSED, Deciding, Entering, Pause, Wish
 from semel.contract.contract import Contract
-from semel.contract.exception_meaning import Meaning, meaning
+from semel.contract.exception_meaning import Meaning, meaning, open_answer
 from semel.contract.result import ToolError
 from semel.contract.transaction import ENDED_BY_TOOL
 from semel.kernel.record import Record
@@ -44,9 +44,13 @@ def after_exception(
         ):
             entered_before = True
             try:
-                return (yield from _tried_again(call, record, now_us, error))
+                value = yield from _tried_again(call, record, now_us, error)
             except BaseException as last:
                 error = last
+            else:
+                if (open_end := open_answer(value)) is None:
+                    return value
+                error = open_end
         keeper.end(call)
         call.roll_back()
         if isinstance(error, NeverEntered):
