@@ -1,6 +1,7 @@
 """What a tool's failure leads to: recorded, released, tried again."""
 
 from decimal import Decimal
+from enum import Enum
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Annotated, Any
@@ -85,6 +86,20 @@ def test_a_failure_that_is_told_in_something_else_than_text_is_recorded_all_the_
         results = [way.ask(pay, semel.ToolCall({"to": "a"})) for _ in range(2)]
     assert [(result.error.code, result.error.message) for result in results] == [(code, message)] * 2
     assert (ran, state(ledger)) == (["a"], "failed")
+
+
+# As `class Code(str, Enum)` of programs older than StrEnum.
+Code: Any = Enum("Code", {"NO_FUNDS": "no_funds"}, type=str)
+
+
+def test_a_code_out_of_an_enumeration_of_texts_is_that_text(ledger, way):
+    @way.tool()
+    def pay(to: str) -> ToolResult[str]:
+        return ToolResult.failure(Code.NO_FUNDS, "no")
+
+    with a_step(ledger):
+        for _ in range(2):
+            assert way.ask(pay, semel.ToolCall({"to": "a"})).error.code == "no_funds"
 
 
 # Answers of a call inside the tool, which say that its effect may still come or have come.

@@ -76,6 +76,8 @@ class ToolError:
 
 
 def _as_text(given: object) -> str:
+    if isinstance(given, str):
+        return str.__str__(given)  # also of a member of an enumeration of texts, which prints its name
     try:
         return "" if given is None else str(given)
     except Exception:  # one that cannot be printed
