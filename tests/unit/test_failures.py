@@ -88,8 +88,8 @@ def test_a_failure_that_is_told_in_something_else_than_text_is_recorded_all_the_
     assert (ran, state(ledger)) == (["a"], "failed")
 
 
-# As `class Code(str, Enum)` of programs older than StrEnum.
-Code: Any = Enum("Code", {"NO_FUNDS": "no_funds"}, type=str)
+class Code(str, Enum):  # noqa: UP042 - in programs older than StrEnum
+    NO_FUNDS = "no_funds"
 
 
 def test_a_code_out_of_an_enumeration_of_texts_is_that_text(ledger, way):
@@ -126,6 +126,19 @@ def test_an_open_answer_leaves_the_call_open_also_when_it_is_returned_as_data(le
         assert state(ledger) == "in_doubt"
         with pytest.raises(OutcomeUnknown):
             way.call(pay, "a")
+
+
+@pytest.mark.parametrize(
+    ("error", "left"), [(OutcomeUnknown(), "in_doubt"), (semel.errors.KeyReused(), "failed")]
+)
+def test_an_exception_of_a_call_inside_that_is_returned_as_it_is_means_the_same(ledger, way, error, left):
+    @way.tool()
+    def pay(to: str) -> ToolResult[str]:
+        return ToolResult(ok=False, error=error)
+
+    with a_step(ledger):
+        assert way.ask(pay, semel.ToolCall({"to": "a"})).error.code == error.code
+        assert state(ledger) == left
 
 
 def test_an_open_answer_in_a_tools_own_words_leaves_the_call_open_too(ledger, way):

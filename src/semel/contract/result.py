@@ -101,8 +101,9 @@ class ToolResult(Generic[T]):
     key: Key | None = None
 
     def __post_init__(self) -> None:
-        if not self.ok and self.error is None:
-            object.__setattr__(self, "error", ToolError.of(errors.EffectFailed()))
+        error: object = self.error  # some hand over the exception that they caught
+        if isinstance(error, errors.SemelError) or (error is None and not self.ok):
+            object.__setattr__(self, "error", ToolError.of(error or errors.EffectFailed()))
 
     # Static, with types of their own, so that nobody has to write `ToolResult[Refund].success(…)`.
 
