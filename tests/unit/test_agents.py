@@ -438,6 +438,21 @@ def test_which_action_of_its_turn_a_call_is(
     assert " ".join(place(calls, tool, ledger, "always").path) == always
 
 
+@pytest.mark.parametrize(
+    "answers", [["OUTCOME_UNKNOWN: "], ["OUTCOME_UNKNOWN: "] * 2, ["OUTCOME_UNKNOWN: ", ""]]
+)
+def test_an_action_stays_with_the_agent_that_left_it_whoever_goes_on_with_it(
+    ledger: semel.Ledger, answers: list[str]
+) -> None:
+    """The agents that were handed the conversation said what they were told, too."""
+    calls = [
+        Written("m-1", number, "pay", {"amount": 5}, answer, (agent,) if answer else None)
+        for number, (agent, answer) in enumerate(zip(("sales", "billing"), answers, strict=False), 1)
+    ]
+    own = Written("m-1", 3, "pay", {"amount": 5}, None)
+    assert place([*calls, own], Till().pay, ledger).within == ("sales",)
+
+
 def test_equal_calls_are_equal_as_their_contract_says(ledger: semel.Ledger) -> None:
     tool = Till().pay
     calls = [

@@ -87,7 +87,7 @@ class PlacedAction:
     seen_in: str = ""  # the turn and the round of its last call
     round: int = 0
     finished: bool = False
-    within: tuple[str, ...] | None = None  # while it is unfinished: the agents around it, if known
+    within: tuple[str, ...] | None = None  # the agents around it, if one was told that it is unfinished
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -113,9 +113,7 @@ def _action(actions: list[PlacedAction], call: Written, repeat: Repeat) -> Place
     if action is None:
         number = sum(each.turn == call.turn for each in actions)
         actions.append(action := PlacedAction(call.turn, number))
-    elif action.finished:
-        action.within = None
-    if call.within is not None:
+    if action.within is None:  # the first one stands: there is its key, whoever goes on with it or repeats it
         action.within = call.within
     action.seen_in, action.round = call.turn, call.round
     action.finished = call.answer is not None and not is_unfinished(call.answer)
