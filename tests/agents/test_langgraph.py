@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import SummarizationMiddleware, ToolRetryMiddleware
 from langchain_core.language_models import FakeListChatModel
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
@@ -317,6 +318,35 @@ def test_what_one_agent_left_in_doubt_goes_on_where_it_hands_over(
     state = compiled.invoke(None, THREAD)
     if next_turn:
         state = compiled.invoke(user("m-2"), THREAD)
+    assert [each.partition(":")[0] for each in answers(state)] == ["OUTCOME_UNKNOWN"] * 2
+    assert till.paid == [5]
+
+
+def test_what_was_left_in_doubt_goes_on_where_only_the_second_agents_call_is_still_there(
+    ledger: semel.Ledger, tmp_path: Any
+) -> None:
+    till = Till()
+    till.failures = 1
+
+    def agent(*rounds: Any) -> Any:
+        said = model(tmp_path, [*rounds, "done"])
+        return create_agent(said, [till.pay], middleware=[SemelMiddleware(ledger)])
+
+    def trim(state: MessagesState) -> Any:
+        """The first agent's call, its answer, and what its model said then."""
+        return {"messages": [RemoveMessage(str(each.id)) for each in state["messages"][1:4]]}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("sales", agent([pay()]))
+    graph.add_node("billing", agent("-", "-", [pay()]))
+    graph.add_node("trim", trim)
+    graph.add_node("accounts", agent("-", "-", [pay()]))
+    for before, after in pairwise([START, "sales", "billing", "trim", "accounts"]):
+        graph.add_edge(before, after)
+    compiled = graph.compile(checkpointer=InMemorySaver())
+    with pytest.raises(TimeoutError):
+        compiled.invoke(user(), THREAD)
+    state = compiled.invoke(None, THREAD)
     assert [each.partition(":")[0] for each in answers(state)] == ["OUTCOME_UNKNOWN"] * 2
     assert till.paid == [5]
 

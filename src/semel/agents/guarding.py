@@ -30,6 +30,7 @@ class Told:
 
     text: str
     error: CallError
+    at: Step | None = None  # where the call was made, if that was said
 
 
 # Shows the question by the framework's own means and gives the person's answer, or leaves by raising what the
@@ -60,7 +61,7 @@ def _guarded(call: Callable[[], Any], at: Step | None, ask: Ask | None, approver
             if answer is None:
                 raise
             if ask is None or step is None or not isinstance(answer, ApprovalRequired):
-                return Told(tell(answer), answer)
+                return Told(tell(answer), answer, at)
             waiting = answer
         shown: Question = yield _Wish(partial(question, step.ledger, waiting), asks_store=True)
         verdict = yield _Wish(partial(ask, asdict(shown), bool(waiting.details.get("new"))))

@@ -138,7 +138,9 @@ class AgentGuard:
         if isinstance(outer, Turn):
             return self._within(outer, number)
         around = within if action.within is None else action.within
-        return self.turn(conversation, (*around, message, *number))
+        made = self.turn(conversation, (*around, message, *number))
+        made.within = around
+        return made
 
     def _within(self, outer: Turn, number: Iterable[str]) -> Turn:
         """Its place among equal calls of that turn, its open calls, and the scopes of this agent's user."""

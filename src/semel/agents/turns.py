@@ -12,6 +12,8 @@ from semel.ledger.ledger import Ledger
 class Turn(Step):
     """The time in which an agent answers one message: `with` and `async with`."""
 
+    within: tuple[str, ...] | None = None  # the agents around its action, where their names are in its path
+
     def __init__(
         self, ledger: Ledger, conversation: str, path: tuple[str, ...], scopes: Iterable[str], principal: str
     ) -> None:

@@ -210,8 +210,9 @@ def _answer(request: ToolCallRequest, outcome: Answer | Told | Kept) -> Answer:
     name, id_ = request.tool_call["name"], request.tool_call["id"]
     if isinstance(outcome, Told):
         # Not for the model: it says to other agents whose action this is.
-        told_within = {_WITHIN: [*_thread(request.runtime.config)[1][:-1]]}
-        return ToolMessage(outcome.text, name=name, tool_call_id=id_, status="error", artifact=told_within)
+        within = outcome.at.within if isinstance(outcome.at, Turn) else None
+        artifact = None if within is None else {_WITHIN: [*within]}
+        return ToolMessage(outcome.text, name=name, tool_call_id=id_, status="error", artifact=artifact)
     return ToolMessage(**outcome.data, name=name, tool_call_id=id_) if isinstance(outcome, Kept) else outcome
 
 
