@@ -15,7 +15,7 @@ import semel
 from semel import ToolCall, tool_contract
 from semel.ledger.ledger import Ledger
 from tests.patience import PATIENCE_S
-from tests.tools import a_step, declared, kinds, state, the_record
+from tests.tools import a_step, declared, keyed, kinds, state, the_record
 
 
 async def awaited(tool: Any, request: ToolCall, ledger: Ledger | None = None) -> Any:
@@ -284,6 +284,31 @@ def test_where_no_thread_can_be_started_nothing_ran_and_the_next_call_is_the_fir
         assert "threads" in refused.error.message
         assert ran == []
         assert run(tool, ToolCall({"to": "a"})).ok
+    assert ran == ["a"]
+
+
+def test_where_no_thread_can_be_started_for_a_further_try_the_first_one_leaves_its_doubt(
+    ledger, monkeypatch
+):
+    ran = []
+
+    @keyed(transient=(TimeoutError,), attempts=2, backoff="1ms", on_unknown="park")
+    def pay(to: str, key: semel.Key = semel.filled) -> None:
+        ran.append(to)
+        start = threading.Thread.start
+
+        def full(thread: threading.Thread) -> None:
+            if thread.name == "semel-tool":
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", full)
+        raise TimeoutError("no answer")
+
+    with a_step(ledger):
+        assert run(pay, ToolCall({"to": "a"})).error.code == "OUTCOME_UNKNOWN"
+        monkeypatch.undo()
+        assert run(pay, ToolCall({"to": "a"})).error.code == "OUTCOME_UNKNOWN"
     assert ran == ["a"]
 
 

@@ -166,6 +166,8 @@ def further_tries(
             break  # what was accepted before the pause no longer is, a time in the future say
         try:
             return (yield entering)
+        except NeverEntered:
+            break  # that one did not run; what the one before has left stands
         except contract.transient as again:
             if isinstance(again, contract.refused):
                 raise
