@@ -287,9 +287,7 @@ def test_where_no_thread_can_be_started_nothing_ran_and_the_next_call_is_the_fir
     assert ran == ["a"]
 
 
-def test_where_no_thread_can_be_started_for_a_further_try_the_first_one_leaves_its_doubt(
-    ledger, monkeypatch
-):
+def test_where_no_thread_can_be_started_for_a_further_try_the_first_one_leaves_its_doubt(ledger, monkeypatch):
     ran = []
 
     @keyed(transient=(TimeoutError,), attempts=2, backoff="1ms", on_unknown="park")

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -15,7 +16,7 @@ from semel.ledger.closing import PARKED
 from semel.ledger.ledger import Ledger
 from semel.testing import FlakyStore
 from tests.patience import PATIENCE_S
-from tests.tools import a_step, declared
+from tests.tools import a_step, declared, keyed
 
 
 class Held:
@@ -137,6 +138,27 @@ def test_a_call_that_has_its_key_when_the_ledger_closes_enters_no_tool_and_gives
     if kind.name == "sqlite":
         with Ledger(kind.open(tmp_path, clock, True)) as after:
             assert [record.state for record in after.records.list(scope="tool")] == [State.RELEASED]
+
+
+def test_a_call_between_two_tries_when_the_ledger_is_closed_enters_its_tool_no_more(real, kind, tmp_path):
+    entered: list[str] = []
+
+    @keyed(transient=(TimeoutError,), attempts=2, backoff="1ms", on_unknown="park", lease="10m")
+    def pay(to: str, key: semel.Key = semel.filled) -> str:
+        entered.append(to)
+        if len(entered) > 1:
+            return to
+        raise TimeoutError("no answer")
+
+    def pause(seconds: float) -> None:
+        with beside(lambda: real.close(within="1ms")):
+            pass
+
+    with patch.object(real.clock, "sleep", pause), pytest.raises(OutcomeUnknown):
+        in_a_step(real, pay, "a")
+    assert entered == ["a"]
+    with reopened(real, kind, tmp_path) as again:
+        assert [each.note for each in again.records.list()] == [PARKED]
 
 
 def test_a_tool_that_calls_another_one_while_the_ledger_closes_is_served(real):

@@ -127,7 +127,8 @@ def _tried_again(call: Call, record: Record, now_us: int, error: BaseException) 
 
     def may_enter_at(seconds: float) -> bool:
         elapsed_s = seconds - call.began
-        return not (call.lost or call.broken) and _within_bounds(contract, record, now_us, elapsed_s)
+        is_open = not (call.lost or call.broken or call.ledger.running.ended)
+        return is_open and _within_bounds(contract, record, now_us, elapsed_s)
 
     def anew() -> Call:
         # The tool may have changed the arguments that it got.
@@ -159,6 +160,8 @@ def further_tries(
         if not may_enter_at((yield ELAPSED) + pause_s):
             break
         yield Pause(pause_s)
+        if not may_enter_at((yield ELAPSED)):
+            break  # it took longer, or somebody went on or the ledger was closed meanwhile
         tries += 1
         try:
             entering = anew()
