@@ -377,6 +377,7 @@ WHEN = datetime(2026, 8, 1, tzinfo=UTC)
         ({1: "a"}, {1: "a"}),
         ({"at": WHEN, "token": "t-1"}, {"at": WHEN}),
         ([({"token": "t-1", "id": 1},)], [({"id": 1},)]),
+        ({"at": WHEN, b"token": "t-1"}, {"at": WHEN}),
     ],
 )
 def test_what_is_not_secret_comes_back_as_it_was(given: Any, kept: Any) -> None:

@@ -62,11 +62,16 @@ def plain_rest(value: Any, secret: Paths, depth: int = DEPTH_MAX) -> Any:
     if not secret or not depth:
         return value
     if type(value) is dict:
-        rest = {key: (member, secret.below(key)) for key, member in value.items()}
+        rest = {key: (member, secret.below(_as_name(key))) for key, member in value.items()}
         return {key: plain_rest(*pair, depth - 1) for key, pair in rest.items() if not pair[1].whole}
     if type(value) in (list, tuple):
         return type(value)(plain_rest(item, secret, depth - 1) for item in value)
     return value
+
+
+def _as_name(key: Any) -> Any:
+    """What a path calls the key; one of bytes, which JSON has not, by its text."""
+    return key.decode(errors="replace") if isinstance(key, bytes) else key
 
 
 def shed(value: Any, written: Any, secret: Paths) -> Any:
