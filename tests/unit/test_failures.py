@@ -110,6 +110,7 @@ LEAVE_OPEN = [
     semel.errors.ApprovalRequired(),
     OutcomeUnknown(),
     semel.errors.OwnershipLost(),
+    StoreCorrupt(),
 ]
 
 

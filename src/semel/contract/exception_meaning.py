@@ -14,7 +14,7 @@ _UNREACHED = frozenset(
 )
 
 # Answers of a contract inside the tool that leave open whether *its* effect took place.
-_UNSURE_CODES = frozenset(("OUTCOME_UNKNOWN", "OWNERSHIP_LOST"))
+_UNSURE_CODES = frozenset(("OUTCOME_UNKNOWN", "OWNERSHIP_LOST", "STORE_CORRUPT"))
 
 
 class Meaning(Enum):
