@@ -16,10 +16,18 @@ from semel.flow.model import LIVE_RUN, Run, Workflow, run_of
 from semel.flow.problems import Refused
 from semel.flow.run_progress import Change
 from semel.flow.slot_queue import SlotPatience, SlotQueue
-from semel.flow.values import Caller, JsonAnswer, Page, is_heavy, next_after, position_of, written
+from semel.flow.values import (
+    Caller,
+    JsonAnswer,
+    Page,
+    is_heavy,
+    is_same_json,
+    next_after,
+    position_of,
+    written,
+)
 from semel.flow.workflows import AdmissionRules
 from semel.kernel.answers import RunJson, RunStartedJson, TimelineEventJson
-from semel.kernel.keys import canonical
 from semel.kernel.large import LargeJson
 from semel.questions.job import StoredJob, job_of
 from semel.stores.documents import Document, Scan
@@ -187,7 +195,7 @@ class Runs:
             return Refused("run_has_steps") if run.steps else None
 
         def same(run: Run) -> bool:
-            return run.status == status and canonical(run.result) == canonical(result)
+            return run.status == status and is_same_json(run.result, result)
 
         return await self._end(caller, run_id, end, objection, same)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Generic, NamedTuple, TypeVar
+import re
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import orjson
 
@@ -29,6 +30,22 @@ class JsonAnswer(NamedTuple, Generic[A]):
 
 def written(value: A, *, replayed: bool = False) -> JsonAnswer[A]:
     return JsonAnswer(orjson.dumps(value, as_json), replayed)
+
+
+_NUMBER = re.compile(rb"[-0-9][-+.0-9e]*")
+
+
+def is_same_json(one: Any, other: Any) -> bool:
+    """Whether both are one JSON value: 1 and 1.0 are, and 1 and true, which are equal to Python, are not.
+
+    No large value is walked over here member by member: everybody would wait for that.
+    """
+    return bool(one == other) and _without_numbers(one) == _without_numbers(other)
+
+
+def _without_numbers(value: Any) -> bytes:
+    """Of equal values, all texts are alike: what is left to differ is where they have `true` and `false`."""
+    return _NUMBER.sub(b"0", orjson.dumps(value, option=orjson.OPT_SORT_KEYS))
 
 
 class Page(NamedTuple, Generic[A]):
