@@ -402,6 +402,21 @@ def test_a_body_that_is_not_on_its_way_is_waited_for_no_longer(
         assert problem_on(connection) == (408, "request_timeout")
 
 
+@pytest.mark.parametrize("begun", [GET + b"X-Slow: ", HALF])
+def test_what_begins_behind_a_request_is_waited_for_no_longer_either(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, begun: bytes
+) -> None:
+    """It comes together with the end of another request, which is answered."""
+    with dialled(serve(dev=True).url) as connection:
+        connection.sendall(GET + b"\r\n")
+        assert connection.recv(1) == b"H"  # it is connected, which has its own time
+        monkeypatch.setattr(bounded_http, "HEAD_S", 0.1)
+        monkeypatch.setattr(bounded_http, "BODY_S", 0.1)
+        connection.sendall(GET + b"\r\n" + begun)
+        answers = connection.makefile("rb").read()
+    assert re.findall(rb"TTP/1.1 ([0-9]+)", answers) == [b"200", b"200", b"408"]
+
+
 def test_a_stop_drops_what_has_not_arrived_and_says_so(mortal: Gateway) -> None:
     with dialled(mortal.url) as half, dialled(mortal.url) as silent, dialled(mortal.url) as begun:
         half.sendall(HALF)

@@ -117,6 +117,11 @@ class BoundedHttp(HttpToolsProtocol):
 
     # --- what the parser tells --------------------------------------------------------------------
 
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        # Behind the end of another one it was counted there, and yet something has begun to arrive.
+        self._bytes = self._bytes or 1
+
     def on_header(self, name: bytes, value: bytes) -> None:
         # What stands behind a body is no header: whether it came in time to be read would be chance.
         if self._in_head:
